@@ -1,0 +1,1 @@
+"""Bytes on the wire: no policy, no retry decisions."""

@@ -1,0 +1,68 @@
+"""Ack ids: which subscription, which delivery, which message, in 48 hex digits.
+
+The width is fixed, so that a stored message can be framed before its ack id is known, and so that
+thousands of ids are encoded or decoded in a few calls.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Sequence
+
+from pubsub_aio.emulator.status import invalid
+
+LENGTH = 48
+_WORDS = 3
+_MAX_ISSUE = (1 << 32) - 1
+
+
+def issuer(subscription: int, epoch: int) -> bytes:
+    """The digits that all ids of a subscription share until it is next sought."""
+    return b"%016x%08x" % (subscription, epoch)
+
+
+def encode(prefix: bytes, issue: int, start: int, stop: int) -> list[bytes]:
+    """The ids of delivery number `issue` of each message from `start` up to `stop`."""
+    head = b"%b%08x" % (prefix, issue)
+    return [b"%b%016x" % (head, offset) for offset in range(start, stop)]
+
+
+def decode(ids: Sequence[str], subscription: int, *, field: str) -> tuple[array[int], array[int]]:
+    """The deliveries (epoch and issue in one number) and offsets that `ids` stand for.
+
+    Raises:
+        StatusError: INVALID_ARGUMENT for an id that this subscription cannot have issued.
+    """
+    try:
+        words = array("Q", bytes.fromhex("".join(ids)))
+        if len(words) != _WORDS * len(ids) or set(map(len, ids)) != {LENGTH}:
+            raise ValueError
+    except (ValueError, UnicodeError):
+        raise _garbage(ids, field) from None
+    if sys.byteorder == "little":
+        words.byteswap()
+    if words[::_WORDS].count(subscription) != len(ids):
+        raise _garbage(ids, field, subscription)
+    return words[1::_WORDS], words[2::_WORDS]
+
+
+def delivery(epoch: int, issue: int) -> int:
+    """Epoch and issue in one number, as `decode` gives them."""
+    return (epoch << 32) | (issue & _MAX_ISSUE)
+
+
+def _garbage(ids: Sequence[str], field: str, subscription: int | None = None) -> Exception:
+    """An error that shows the first id that is wrong."""
+    for ack_id in ids:
+        try:
+            words = bytes.fromhex(ack_id)
+        except ValueError:
+            break
+        if len(ack_id) != LENGTH or len(words) != LENGTH // 2:
+            break
+        if subscription is not None and int.from_bytes(words[:8], "big") != subscription:
+            break
+    else:
+        ack_id = ids[0]
+    return invalid(field, f"{ack_id[:80]!r} was never issued for this subscription")

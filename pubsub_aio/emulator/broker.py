@@ -1,0 +1,488 @@
+"""The service: topics, subscriptions, snapshots and what passes between them.
+
+Pure: every call is told the time, nothing waits, reads a clock or touches a socket. Whoever drives
+it calls `poll` when `next_at` has come, and looks at `changed` after each call to learn which
+subscriptions may have something to deliver.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from typing import TypeVar
+
+from pubsub_aio._wire import schema
+from pubsub_aio.emulator import ack_ids, records, settings
+from pubsub_aio.emulator.alarms import Alarms
+from pubsub_aio.emulator.journal import Journal
+from pubsub_aio.emulator.names import (
+    DELETED_TOPIC,
+    check_name,
+    check_project,
+    id_of,
+    project_of,
+)
+from pubsub_aio.emulator.paging import page_of
+from pubsub_aio.emulator.response import Consumer
+from pubsub_aio.emulator.snapshots import Snapshot
+from pubsub_aio.emulator.status import Code, StatusError, already_exists, invalid, not_found
+from pubsub_aio.emulator.subscriptions import Stream, Subscription
+from pubsub_aio.emulator.topics import Topic
+
+STREAM_LIFE = 1_800.0
+"""Seconds after which the service ends a stream."""
+
+_TRIM_BYTES = 4 * 1024 * 1024
+
+Resource = TypeVar("Resource", Topic, Subscription, Snapshot)
+
+
+class Broker:
+    """A Pub/Sub service in memory.
+
+    Args:
+        instance: A number that tells this broker's ack ids from another's.
+        journal: What remembers events for inspection.
+        stream_life: Seconds after which a stream is ended.
+    """
+
+    def __init__(
+        self, *, instance: int = 0, journal: Journal | None = None, stream_life: float = STREAM_LIFE
+    ) -> None:
+        self.topics: dict[str, Topic] = {}
+        self.subscriptions: dict[str, Subscription] = {}
+        self.snapshots: dict[str, Snapshot] = {}
+        self.journal = journal or Journal()
+        self.changed: set[Subscription] = set()
+        """Subscriptions that may have something new to deliver or streams that ended."""
+        self._alarms: Alarms[Topic | Subscription | Snapshot | Stream] = Alarms()
+        self._instance = instance
+        self._stream_life = stream_life
+        self._serial = 0
+
+    # Time
+
+    @property
+    def next_at(self) -> float:
+        """When `poll` has something to do; infinity for never."""
+        return self._alarms.next_at
+
+    def poll(self, now: float) -> None:
+        """Let everything happen that is due."""
+        for owner in self._alarms.pop_due(now):
+            if isinstance(owner, Stream):
+                self._end_stream(owner, StatusError(Code.UNAVAILABLE, "the stream's life is over"))
+            elif isinstance(owner, Topic):
+                self._alarms.set(owner, owner.poll(now))
+            elif isinstance(owner, Snapshot):
+                if owner.expires_at <= now:
+                    self._remove_snapshot(owner, now)
+                else:
+                    self._alarms.set(owner, owner.expires_at)
+            elif owner.expires_at <= now:
+                self.delete_subscription(owner.config.name, now=now)
+            else:
+                self._settle(owner, now)
+
+    def _settle(self, subscription: Subscription, now: float) -> None:
+        """After something happened to a subscription: see to the consequences."""
+        next_at = subscription.poll(now)
+        deliveries = subscription.deliveries
+        if deliveries.dead:
+            self._forward_dead(subscription, now)
+        if deliveries.progress.freed or deliveries.released_bytes > _TRIM_BYTES:
+            deliveries.progress.freed = False
+            deliveries.released_bytes = 0
+            subscription.topic.trim(now)
+        self._alarms.set(subscription, next_at)
+        self.changed.add(subscription)
+
+    def _next_serial(self) -> int:
+        self._serial += 1
+        return self._serial
+
+    # Topics
+
+    def create_topic(self, config: schema.Topic, *, now: float) -> schema.Topic:
+        """Create a topic with these settings."""
+        settings.check_topic(config)
+        if config.name in self.topics:
+            raise already_exists(config.name)
+        topic = Topic(self._next_serial(), config, self.journal)
+        self.topics[config.name] = topic
+        self._alarms.set(topic, topic.poll(now))
+        return config
+
+    def topic(self, name: str) -> Topic:
+        """The topic of that name."""
+        return _find(self.topics, name, "topics", field="topic")
+
+    def update_topic(
+        self, config: schema.Topic, mask: schema.FieldMask, *, now: float
+    ) -> schema.Topic:
+        """Change the named settings of a topic."""
+        topic = _find(self.topics, config.name, "topics", field="topic.name")
+        settings.check_mask(mask, settings.MUTABLE_TOPIC, config)
+        changed = _merged(topic.config, config, mask)
+        settings.check_topic(changed)
+        topic.config = changed
+        for subscription in topic.subscriptions.values():
+            _show_retention(subscription.config, changed)
+        self._alarms.set(topic, topic.poll(now))
+        return changed
+
+    def list_topics(self, project: str, *, size: int, token: str) -> tuple[list[Topic], str]:
+        """A page of a project's topics."""
+        return _page(self.topics, project, size, token)
+
+    def delete_topic(self, name: str, *, now: float) -> None:
+        """Delete a topic; its subscriptions keep what they have not acked."""
+        topic = self.topic(name)
+        del self.topics[name]
+        self._alarms.forget(topic)
+        topic.config.ClearField("message_retention_duration")
+        for subscription in topic.subscriptions.values():
+            subscription.config.topic = DELETED_TOPIC
+            _show_retention(subscription.config, topic.config)
+        for snapshot in topic.snapshots.values():
+            snapshot.config.topic = DELETED_TOPIC
+        topic.trim(now)
+
+    def publish(self, name: str, bodies: Sequence[bytes], *, now: float) -> int:
+        """Publish messages that were checked; returns the first's id, the others follow it."""
+        topic = self.topics.get(name) or self.topic(name)
+        first_id = topic.publish(bodies, now=now)
+        self.changed.update(topic.subscriptions.values())
+        return first_id
+
+    # Subscriptions
+
+    def create_subscription(
+        self, config: schema.Subscription, *, now: float
+    ) -> schema.Subscription:
+        """Create a subscription; it gets what is published from now on."""
+        for output in ("detached", "analytics_hub_subscription_info"):
+            config.ClearField(output)
+        settings.check_subscription(config)
+        topic = _find(self.topics, config.topic, "topics", field="topic")
+        self._check_dead_letter_topic(config)
+        if config.name in self.subscriptions:
+            raise already_exists(config.name)
+        _show_retention(config, topic.config)
+        uid = (self._instance << 32) | self._next_serial()
+        subscription = Subscription(uid, config, topic, self.journal, now=now)
+        self.journal.subscribed(uid, config.name, topic.serial)
+        self.subscriptions[config.name] = topic.subscriptions[config.name] = subscription
+        self._settle(subscription, now)
+        return config
+
+    def subscription(self, name: str) -> Subscription:
+        """The subscription of that name."""
+        return _find(self.subscriptions, name, "subscriptions", field="subscription")
+
+    def update_subscription(
+        self, config: schema.Subscription, mask: schema.FieldMask, *, now: float
+    ) -> schema.Subscription:
+        """Change the named settings of a subscription."""
+        name = config.name
+        subscription = _find(self.subscriptions, name, "subscriptions", field="subscription.name")
+        settings.check_mask(mask, settings.MUTABLE_SUBSCRIPTION, config)
+        changed = _merged(subscription.config, config, mask)
+        settings.check_subscription(changed)
+        self._check_dead_letter_topic(changed)
+        subscription.configure(changed)
+        self._settle(subscription, now)
+        return changed
+
+    def _check_dead_letter_topic(self, config: schema.Subscription) -> None:
+        name = config.dead_letter_policy.dead_letter_topic
+        if name and name not in self.topics:
+            raise not_found(name)
+
+    def list_subscriptions(
+        self, project: str, *, size: int, token: str
+    ) -> tuple[list[Subscription], str]:
+        """A page of a project's subscriptions."""
+        return _page(self.subscriptions, project, size, token)
+
+    def delete_subscription(self, name: str, *, now: float) -> None:
+        """Delete a subscription; its streams end."""
+        subscription = self.subscription(name)
+        del self.subscriptions[name]
+        self._disconnect(subscription, not_found(name), now)
+        self._alarms.forget(subscription)
+
+    def detach_subscription(self, name: str, *, now: float) -> None:
+        """Cut a subscription off its topic; its messages are dropped and its streams end."""
+        subscription = self.subscription(name)
+        subscription.deliveries.settle_before(subscription.topic.log.next)
+        subscription.config.detached = True
+        try:
+            subscription.check_attached()
+        except StatusError as detached:
+            self._disconnect(subscription, detached, now)
+
+    def _disconnect(self, subscription: Subscription, error: StatusError, now: float) -> None:
+        subscription.topic.subscriptions.pop(subscription.config.name, None)
+        subscription.topic.trim(now)
+        subscription.end_streams(error)
+        self.changed.add(subscription)
+
+    # Delivering and settling
+
+    def pull(
+        self, subscription: Subscription, *, limit: int, now: float
+    ) -> tuple[bytes, bool]:
+        """Lease messages for one Pull; see `take`."""
+        subscription.check_attached()
+        if self.subscriptions.get(subscription.config.name) is not subscription:
+            raise not_found(subscription.config.name)
+        deadline = float(subscription.config.ack_deadline_seconds)
+        consumer = Consumer(self._next_serial(), ack_deadline=deadline)
+        return self.take(subscription, consumer, limit=limit, now=now)
+
+    def take(
+        self, subscription: Subscription, consumer: Consumer, *, limit: int, now: float
+    ) -> tuple[bytes, bool]:
+        """Lease messages to a consumer: no more than its fair share of what there is.
+
+        Returns:
+            The `received_messages` of a response, and whether there is more to look at already.
+        """
+        if self.next_at <= now:
+            self.poll(now)
+        subscription.active_at = now
+        deliveries = subscription.deliveries
+        rivals = len(subscription.streams) + subscription.pulls
+        if rivals > 1:
+            limit = min(limit, -(-deliveries.progress.backlog // rivals))
+        payload, more = deliveries.take(consumer, limit=limit, now=now)
+        self._alarms.set(subscription, deliveries.next_at)
+        if deliveries.progress.freed:
+            self._settle(subscription, now)
+        return payload, more
+
+    def acknowledge(
+        self, subscription: Subscription, ids: Sequence[str], *, now: float
+    ) -> dict[str, str]:
+        """Settle deliveries; for each id that exactly-once refuses, why."""
+        if self.next_at <= now:
+            self.poll(now)
+        issued, offsets = ack_ids.decode(ids, subscription.uid, field="ack_ids")
+        failed = subscription.deliveries.acknowledge(issued, offsets, now=now)
+        return self._settled(subscription, ids, failed, now)
+
+    def modify_ack_deadline(
+        self, subscription: Subscription, ids: Sequence[str], seconds: int, *, now: float
+    ) -> dict[str, str]:
+        """Move deadlines, or give messages back; for each id that exactly-once refuses, why."""
+        if not 0 <= seconds <= settings.MAX_ACK_DEADLINE:
+            raise invalid("ack_deadline_seconds", f"{seconds} must be between 0 and 600")
+        if self.next_at <= now:
+            self.poll(now)
+        issued, offsets = ack_ids.decode(ids, subscription.uid, field="ack_ids")
+        failed = subscription.deliveries.modify(issued, offsets, float(seconds), now=now)
+        return self._settled(subscription, ids, failed, now)
+
+    def _settled(
+        self, subscription: Subscription, ids: Sequence[str], failed: dict[int, str], now: float
+    ) -> dict[str, str]:
+        subscription.active_at = now
+        self._settle(subscription, now)
+        if not subscription.config.enable_exactly_once_delivery:
+            return {}
+        return {ids[at]: reason for at, reason in failed.items()}
+
+    def _forward_dead(self, subscription: Subscription, now: float) -> None:
+        """Publish what was tried often enough to the dead-letter topic."""
+        dead, subscription.deliveries.dead = subscription.deliveries.dead, []
+        name = subscription.config.name
+        target = self.topics.get(subscription.config.dead_letter_policy.dead_letter_topic)
+        for offset, attempts in dead if target else ():
+            if subscription.deliveries.progress.is_settled(offset):
+                continue
+            message = records.message_of(subscription.topic.log.record(offset))
+            published = message.publish_time.ToDatetime().isoformat(timespec="milliseconds") + "Z"
+            prefix = "CloudPubSubDeadLetterSource"
+            message.attributes[f"{prefix}DeliveryCount"] = str(attempts)
+            message.attributes[f"{prefix}Subscription"] = id_of(name)
+            message.attributes[f"{prefix}SubscriptionProject"] = project_of(name)
+            message.attributes[f"{prefix}TopicPublishTime"] = published
+            message.ClearField("message_id")
+            message.ClearField("publish_time")
+            assert target is not None
+            self.publish(target.config.name, [message.SerializeToString()], now=now)
+            subscription.deliveries.discard(offset)
+
+    # Streams
+
+    def open_stream(
+        self,
+        name: str,
+        *,
+        client_id: str,
+        ack_deadline: int,
+        max_messages: int,
+        max_bytes: int,
+        now: float,
+    ) -> Stream:
+        """Open a stream; one of the same client before it is ended, and its messages taken over."""
+        subscription = self.subscription(name)
+        subscription.check_attached()
+        settings.check_ack_deadline(ack_deadline, "stream_ack_deadline_seconds")
+        stream = Stream(
+            self._next_serial(),
+            subscription,
+            client_id=client_id,
+            ack_deadline=float(ack_deadline),
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+            opened_at=now,
+            ends_at=now + self._stream_life,
+        )
+        same = [s for s in subscription.streams.values() if client_id and s.client_id == client_id]
+        for predecessor in same:
+            reason = f"another stream took over client_id {client_id!r}"
+            self._end_stream(predecessor, StatusError(Code.ABORTED, reason))
+            self.close_stream(predecessor, now=now)
+        subscription.streams[stream.number] = stream
+        subscription.deliveries.consumers[stream.number] = stream
+        if client_id in subscription.left:
+            subscription.deliveries.hand_over(subscription.left.pop(client_id), stream)
+        subscription.active_at = now
+        self._alarms.set(stream, stream.ends_at)
+        self.changed.add(subscription)
+        return stream
+
+    def _end_stream(self, stream: Stream, error: StatusError) -> None:
+        stream.ended = stream.ended or error
+        self.changed.add(stream.subscription)
+
+    def close_stream(self, stream: Stream, *, now: float) -> None:
+        """Forget a stream; its leases run on until they end or its client comes back."""
+        subscription = stream.subscription
+        if subscription.streams.pop(stream.number, None) is None:
+            return
+        self._alarms.forget(stream)
+        subscription.left = {
+            client: left for client, left in subscription.left.items() if left.held_messages
+        }
+        if stream.client_id and stream.held_messages:
+            subscription.left[stream.client_id] = stream
+        consumers = subscription.deliveries.consumers
+        for number in [n for n, c in consumers.items() if n not in subscription.streams]:
+            if consumers[number] not in subscription.left.values():
+                del consumers[number]
+        subscription.active_at = now
+        if self.subscriptions.get(subscription.config.name) is subscription:
+            self._settle(subscription, now)
+
+    # Snapshots
+
+    def create_snapshot(
+        self, config: schema.Snapshot, subscription: str, *, now: float
+    ) -> schema.Snapshot:
+        """Remember what a subscription has not acked."""
+        source = self.subscription(subscription)
+        source.check_attached()
+        if not config.name:
+            project = project_of(subscription)
+            config.name = f"projects/{project}/snapshots/snapshot-{self._next_serial()}"
+        check_name(config.name, "snapshots", field="name")
+        settings.check_snapshot_labels(config)
+        if config.name in self.snapshots:
+            raise already_exists(config.name)
+        snapshot = Snapshot(config, source, now=now)
+        self.snapshots[config.name] = source.topic.snapshots[config.name] = snapshot
+        self._alarms.set(snapshot, snapshot.expires_at)
+        return config
+
+    def snapshot(self, name: str) -> Snapshot:
+        """The snapshot of that name."""
+        return _find(self.snapshots, name, "snapshots", field="snapshot")
+
+    def update_snapshot(
+        self, config: schema.Snapshot, mask: schema.FieldMask
+    ) -> schema.Snapshot:
+        """Change the named settings of a snapshot."""
+        snapshot = _find(self.snapshots, config.name, "snapshots", field="snapshot.name")
+        settings.check_mask(mask, settings.MUTABLE_SNAPSHOT, config)
+        changed = _merged(snapshot.config, config, mask)
+        settings.check_snapshot_labels(changed)
+        snapshot.config = changed
+        self._alarms.set(snapshot, snapshot.expires_at)
+        return changed
+
+    def list_snapshots(
+        self, project: str, *, size: int, token: str
+    ) -> tuple[list[Snapshot], str]:
+        """A page of a project's snapshots."""
+        return _page(self.snapshots, project, size, token)
+
+    def delete_snapshot(self, name: str, *, now: float) -> None:
+        """Delete a snapshot, and what only it kept."""
+        self._remove_snapshot(self.snapshot(name), now)
+
+    def _remove_snapshot(self, snapshot: Snapshot, now: float) -> None:
+        del self.snapshots[snapshot.config.name]
+        snapshot.topic.snapshots.pop(snapshot.config.name, None)
+        snapshot.topic.trim(now)
+        self._alarms.forget(snapshot)
+
+    def seek_to_snapshot(self, name: str, snapshot: str, *, now: float) -> None:
+        """Let a subscription stand where a snapshot of its topic was taken."""
+        subscription, target = self.subscription(name), self.snapshot(snapshot)
+        subscription.check_attached()
+        if target.topic is not subscription.topic:
+            raise StatusError(
+                Code.FAILED_PRECONDITION,
+                f"{snapshot} belongs to {target.config.topic}, "
+                f"but {name} to {subscription.config.topic}",
+            )
+        subscription.deliveries.seek(target.position)
+        self._settled(subscription, (), {}, now)
+
+    def seek_to_time(self, name: str, time: float, *, now: float) -> None:
+        """Ack what was published before `time`; bring back what was published since and is kept."""
+        subscription = self.subscription(name)
+        subscription.check_attached()
+        target = subscription.topic.log.first_since(time)
+        subscription.deliveries.seek_offset(target, kept_from=subscription.kept_from(now))
+        self._settled(subscription, (), {}, now)
+
+
+def _find(found: dict[str, Resource], name: str, kind: str, *, field: str) -> Resource:
+    """The resource of that name, or the service's refusal."""
+    resource = found.get(name)
+    if resource is None:
+        check_name(name, kind, field=field)
+        raise not_found(name)
+    return resource
+
+
+def _page(
+    found: dict[str, Resource], project: str, size: int, token: str
+) -> tuple[list[Resource], str]:
+    check_project(project, field="project")
+    names = [name for name in found if name.startswith(f"{project}/")]
+    page, next_token = page_of(names, size=size, token=token)
+    return [found[name] for name in page], next_token
+
+
+Config = TypeVar("Config", schema.Topic, schema.Subscription, schema.Snapshot)
+
+
+def _merged(old: Config, new: Config, mask: schema.FieldMask) -> Config:
+    """A copy of `old` with the fields that the mask names taken from `new`."""
+    merged = type(old)()
+    merged.CopyFrom(old)
+    mask.MergeMessage(new, merged, True, True)
+    return merged
+
+
+def _show_retention(config: schema.Subscription, topic: schema.Topic) -> None:
+    """A subscription shows its topic's retention."""
+    if topic.HasField("message_retention_duration"):
+        config.topic_message_retention_duration.CopyFrom(topic.message_retention_duration)
+    else:
+        config.ClearField("topic_message_retention_duration")

@@ -1,0 +1,61 @@
+"""HTTP/1.1 connections for the REST side. Loaded with the first of them: aiohttp takes its time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+try:
+    from aiohttp import web
+except ImportError as error:
+    raise ImportError(
+        'the emulator needs aiohttp for REST: pip install "pubsub-aio[emulator]"'
+    ) from error
+
+from pubsub_aio.emulator.rest_api import RestApi
+
+if TYPE_CHECKING:
+    from pubsub_aio.emulator.service import Service
+
+# JSON carries data as base64, so a legal request may be a third larger than the service's limit.
+_MAX_BODY = 20 * 1024 * 1024
+
+
+class HttpServer:
+    """Makes protocols that speak HTTP, each for a connection that somebody else accepted."""
+
+    def __init__(self, service: Service) -> None:
+        self._api = RestApi(service)
+        self._server = web.Server(
+            self._handle,
+            request_factory=self._request,
+            handler_cancellation=True,  # or a Pull whose client left would still take messages
+            access_log=None,
+        )
+
+    def protocol(self) -> asyncio.Protocol:
+        """A protocol for one connection."""
+        return self._server()
+
+    async def close(self) -> None:
+        """End every connection."""
+        await self._server.shutdown(timeout=0.1)
+
+    @staticmethod
+    def _request(
+        message: object, payload: object, protocol: object, writer: object, task: object
+    ) -> web.BaseRequest:
+        loop = asyncio.get_running_loop()
+        return web.BaseRequest(
+            message, payload, protocol, writer, task, loop, client_max_size=_MAX_BODY
+        )
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        if request.path == "/":
+            return web.Response(text="Ok\n")
+        status, body = await self._api.answer(
+            request.method, request.path, request.query, await request.read()
+        )
+        return web.Response(
+            status=status, body=body, content_type="application/json", charset="utf-8"
+        )

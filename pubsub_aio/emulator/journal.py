@@ -1,0 +1,236 @@
+"""What happened to the latest messages: the memory behind the emulator's inspection API.
+
+Recording costs a few references for each batch, not for each message; sorting events by message
+is left to whoever asks. It is bounded, so a long run does not grow.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from pubsub_aio.emulator import ack_ids, records
+
+HISTORY = 10_000
+"""Messages, and for each of their events, that are remembered unless told otherwise."""
+
+_HISTORY_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A message was sent to a subscriber."""
+
+    subscription: str
+    ack_id: str
+    attempt: int
+    time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """A subscriber acknowledged a delivery.
+
+    `effective` is false for an ack that came too late or was refused.
+    """
+
+    subscription: str
+    ack_id: str
+    effective: bool
+    time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Modack:
+    """A subscriber asked for another ack deadline; zero seconds is a nack."""
+
+    subscription: str
+    ack_id: str
+    seconds: float
+    effective: bool
+    time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedMessage:
+    """A message and what became of it, over all subscriptions."""
+
+    message_id: str
+    topic: str
+    data: bytes
+    attributes: dict[str, str]
+    ordering_key: str
+    publish_time: datetime
+    deliveries: list[Delivery] = field(default_factory=list)
+    acks: list[Ack] = field(default_factory=list)
+    modacks: list[Modack] = field(default_factory=list)
+
+
+class _Published(NamedTuple):
+    topic: int
+    name: str
+    first: int
+    messages: Sequence[bytes]
+    first_id: int
+    time: float
+
+    @property
+    def count(self) -> int:
+        return len(self.messages)
+
+
+class _Delivered(NamedTuple):
+    subscription: int
+    offset: int
+    size: int
+    epoch: int
+    issue: int
+    time: float
+
+    @property
+    def count(self) -> int:
+        return self.size
+
+
+class _Settled(NamedTuple):
+    subscription: int
+    issued: array[int]
+    offsets: array[int]
+    failed: Collection[int]
+    seconds: float | None
+    time: float
+
+    @property
+    def count(self) -> int:
+        return len(self.offsets)
+
+
+class Journal:
+    """The latest publishes, deliveries, acks and modacks."""
+
+    def __init__(self, history: int = HISTORY) -> None:
+        self._history = history
+        self._published: deque[_Published] = deque()
+        self._events: deque[_Delivered | _Settled] = deque()
+        self._kept = 0
+        self._kept_bytes = 0
+        self._kept_events = 0
+        self._subscriptions: dict[int, tuple[str, int]] = {}
+
+    def subscribed(self, uid: int, name: str, topic: int) -> None:
+        """Learn which subscription and topic a uid stands for."""
+        if self._history:
+            self._subscriptions[uid] = (name, topic)
+
+    def published(
+        self, topic: int, name: str, first: int, messages: Sequence[bytes], first_id: int, time: float
+    ) -> None:
+        """Note messages, as records, that took consecutive offsets and ids."""
+        if not self._history:
+            return
+        self._published.append(_Published(topic, name, first, messages, first_id, time))
+        self._kept += len(messages)
+        self._kept_bytes += sum(map(len, messages))
+        while len(self._published) > 1 and (
+            self._kept > self._history or self._kept_bytes > _HISTORY_BYTES
+        ):
+            dropped = self._published.popleft()
+            self._kept -= dropped.count
+            self._kept_bytes -= sum(map(len, dropped.messages))
+
+    def delivered(
+        self, uid: int, offset: int, count: int, epoch: int, issue: int, time: float
+    ) -> None:
+        """Note the delivery of messages side by side."""
+        self._note(_Delivered(uid, offset, count, epoch, issue, time))
+
+    def acked(
+        self,
+        uid: int,
+        issued: array[int],
+        offsets: array[int],
+        failed: Collection[int],
+        time: float,
+    ) -> None:
+        """Note acks; `failed` are the positions of those without effect."""
+        self._note(_Settled(uid, issued, offsets, failed, None, time))
+
+    def modified(
+        self,
+        uid: int,
+        issued: array[int],
+        offsets: array[int],
+        seconds: float,
+        failed: Collection[int],
+        time: float,
+    ) -> None:
+        """Note modacks; `failed` are the positions of those without effect."""
+        self._note(_Settled(uid, issued, offsets, failed, seconds, time))
+
+    def _note(self, event: _Delivered | _Settled) -> None:
+        if not self._history:
+            return
+        self._events.append(event)
+        self._kept_events += event.count
+        while self._kept_events > 4 * self._history and len(self._events) > 1:
+            self._kept_events -= self._events.popleft().count
+
+    def messages(self, wanted: Callable[[str], bool]) -> list[PublishedMessage]:
+        """The remembered messages of the topics whose names are wanted, oldest first."""
+        found: dict[tuple[int, int], PublishedMessage] = {}
+        for batch in self._published:
+            if wanted(batch.name):
+                for index, record in enumerate(batch.messages):
+                    key = (batch.topic, batch.first + index)
+                    found[key] = _describe(batch, batch.first_id + index, record)
+        for event in self._events:
+            name, topic = self._subscriptions[event.subscription]
+            if isinstance(event, _Delivered):
+                for offset, delivery in _deliveries(event, name):
+                    if message := found.get((topic, offset)):
+                        message.deliveries.append(delivery)
+            else:
+                for offset, settled in _settlements(event, name):
+                    message = found.get((topic, offset))
+                    if message and isinstance(settled, Ack):
+                        message.acks.append(settled)
+                    elif message and isinstance(settled, Modack):
+                        message.modacks.append(settled)
+        return list(found.values())
+
+
+def _describe(batch: _Published, number: int, record: bytes) -> PublishedMessage:
+    message = records.message_of(record)
+    return PublishedMessage(
+        message_id=str(number),
+        topic=batch.name,
+        data=message.data,
+        attributes=dict(message.attributes),
+        ordering_key=message.ordering_key,
+        publish_time=_instant(batch.time),
+    )
+
+
+def _deliveries(event: _Delivered, name: str) -> Iterator[tuple[int, Delivery]]:
+    prefix = ack_ids.issuer(event.subscription, event.epoch)
+    ids = ack_ids.encode(prefix, event.issue, event.offset, event.offset + event.size)
+    for offset, ack_id in enumerate(ids, event.offset):
+        yield offset, Delivery(name, ack_id.decode(), event.issue, _instant(event.time))
+
+
+def _settlements(event: _Settled, name: str) -> Iterator[tuple[int, Ack | Modack]]:
+    for at, (delivery, offset) in enumerate(zip(event.issued, event.offsets, strict=True)):
+        ack_id = f"{event.subscription:016x}{delivery:016x}{offset:016x}"
+        effective = at not in event.failed
+        if event.seconds is None:
+            yield offset, Ack(name, ack_id, effective, _instant(event.time))
+        else:
+            yield offset, Modack(name, ack_id, event.seconds, effective, _instant(event.time))
+
+
+def _instant(time: float) -> datetime:
+    return datetime.fromtimestamp(round(time, 6), tz=UTC)

@@ -1,0 +1,90 @@
+"""A topic's messages, each kept once, whatever the number of subscriptions."""
+
+from __future__ import annotations
+
+import bisect
+from array import array
+from collections.abc import Sequence
+
+SHIFT = 9
+SPAN = 1 << SHIFT
+"""Messages in a chunk: what is stored, and what is freed, at once."""
+
+MASK = SPAN - 1
+
+
+class Chunk:
+    """The messages at offsets `number * SPAN` and on, at most `SPAN` of them."""
+
+    __slots__ = ("records", "times")
+
+    def __init__(self) -> None:
+        self.records: list[bytes] = []
+        self.times = array("d")
+
+
+class TopicLog:
+    """Messages by offset, in the order of their publishing.
+
+    A message is a record (see records.py): the bytes that are sent to a subscriber but for the ack
+    id. Offsets never repeat. Messages that nobody needs are dropped a chunk at a time.
+    """
+
+    def __init__(self) -> None:
+        self.next = 0
+        self._chunks: dict[int, Chunk] = {}
+
+    def append(self, records: Sequence[bytes], *, time: float) -> None:
+        """Add messages, all published at `time`, which never runs backwards."""
+        position = 0
+        while position < len(records):
+            number, start = self.next >> SHIFT, self.next & MASK
+            chunk = self._chunks.get(number)
+            if chunk is None:
+                chunk = self._chunks[number] = Chunk()
+                # After a skip the chunk begins in its middle: offsets must still match positions.
+                chunk.records.extend([b""] * start)
+                chunk.times.extend([time] * start)
+            part = records[position : position + SPAN - start]
+            chunk.records.extend(part)
+            chunk.times.extend([time] * len(part))
+            position += len(part)
+            self.next += len(part)
+
+    def skip(self, count: int) -> None:
+        """Number messages that nobody will ever read, without keeping them."""
+        self._chunks.clear()
+        self.next += count
+
+    def chunk(self, number: int) -> Chunk:
+        """The chunk of that number, which must still be kept."""
+        return self._chunks[number]
+
+    def record(self, offset: int) -> bytes:
+        """One message, which must still be kept."""
+        return self._chunks[offset >> SHIFT].records[offset & MASK]
+
+    def time(self, offset: int) -> float:
+        """When that message, which must still be kept, was published."""
+        return self._chunks[offset >> SHIFT].times[offset & MASK]
+
+    @property
+    def first(self) -> int:
+        """The oldest offset that may be kept, rounded down to its chunk; `next` if nothing is."""
+        return next(iter(self._chunks)) << SHIFT if self._chunks else self.next
+
+    def first_since(self, time: float) -> int:
+        """The first kept offset that was published at `time` or later; `next` if there is none."""
+        for number, chunk in self._chunks.items():
+            if chunk.times[-1] >= time:
+                return (number << SHIFT) + bisect.bisect_left(chunk.times, time)
+        return self.next
+
+    def drop_before(self, offset: int) -> None:
+        """Forget the messages before `offset`."""
+        number = offset >> SHIFT
+        while self._chunks and next(iter(self._chunks)) < number:
+            del self._chunks[next(iter(self._chunks))]
+        if number in self._chunks:
+            records = self._chunks[number].records
+            records[: offset & MASK] = [b""] * min(offset & MASK, len(records))

@@ -1,0 +1,164 @@
+"""Messages as bytes: out of a PublishRequest, into the log, into a response.
+
+A record is what a subscriber is sent for one message, all but the ack id at its end:
+
+    0a <length> | 12 <length> <PubsubMessage> | 0a 30 | (48 characters of ack id)
+
+that is, field 1 of a PullResponse or StreamingPullResponse, holding a ReceivedMessage. Framing
+happens once, at publish; delivering is joining bytes. The message inside is the publisher's own
+bytes with `message_id` and `publish_time` appended: on the wire the last value of a field wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pubsub_aio._wire import schema
+from pubsub_aio.emulator import ack_ids
+from pubsub_aio.emulator.status import invalid
+
+MAX_REQUEST_BYTES = 10 * 1024 * 1024
+MAX_DATA_BYTES = 10_000_000
+MAX_MESSAGES = 1_000
+MAX_ATTRIBUTES = 100
+MAX_KEY_BYTES = 256
+MAX_VALUE_BYTES = 1_024
+MAX_ORDERING_KEY_BYTES = 1_024
+
+_ACK_ID_HEADER = bytes((0x0A, ack_ids.LENGTH))
+_NO_ACK_ID = b"0" * ack_ids.LENGTH
+# A body no longer than this cannot break a limit on attributes, so it need not be looked into.
+_PLAIN_BYTES = 200
+
+
+def varint(number: int) -> bytes:
+    """A non-negative number as the wire has it."""
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def bodies_of(data: bytes, request: schema.PublishRequest) -> list[bytes]:
+    """The wire bytes of each message of a request that parsed as `request`."""
+    bodies: list[bytes] = []
+    position, end = 0, len(data)
+    while position < end:
+        tag = data[position]
+        if tag not in (0x0A, 0x12):  # a field that we do not know: let protobuf do the slicing
+            break
+        length = data[position + 1]
+        position += 2
+        if length > 0x7F:
+            length &= 0x7F
+            shift = 7
+            while True:
+                more = data[position]
+                position += 1
+                length |= (more & 0x7F) << shift
+                if more < 0x80:
+                    break
+                shift += 7
+        if tag == 0x12:
+            bodies.append(data[position : position + length])
+        position += length
+    if len(bodies) != len(request.messages) or position != end:
+        return [message.SerializeToString() for message in request.messages]
+    return bodies
+
+
+def check_messages(bodies: Sequence[bytes], request: schema.PublishRequest) -> None:
+    """Refuse a request that breaks a documented limit."""
+    if not bodies:
+        raise invalid("messages", "at least one message is needed")
+    if len(bodies) > MAX_MESSAGES:
+        raise invalid("messages", f"{len(bodies)} is more than {MAX_MESSAGES} in one request")
+    for index, body in enumerate(bodies):
+        # Short, beginning with data that is not empty, and with no trace of a reserved or an empty
+        # attribute key: nothing to check.
+        plain = 2 < len(body) <= _PLAIN_BYTES and body[0] == 0x0A and body[1]
+        if not plain or b"goog" in body or b"\x0a\x00" in body:
+            error = _fault(request.messages[index])
+            if error:
+                raise invalid(f"messages[{index}].{error[0]}", error[1])
+
+
+def _fault(message: schema.PubsubMessage) -> tuple[str, str] | None:
+    """The field of a message that breaks a limit, and how."""
+    if not message.data and not message.attributes:
+        return "data", "a message must have data or at least one attribute"
+    if len(message.data) > MAX_DATA_BYTES:
+        return "data", f"{len(message.data)} bytes is more than {MAX_DATA_BYTES}"
+    if len(message.attributes) > MAX_ATTRIBUTES:
+        return "attributes", f"{len(message.attributes)} is more than {MAX_ATTRIBUTES}"
+    if len(message.ordering_key.encode()) > MAX_ORDERING_KEY_BYTES:
+        return "ordering_key", f"longer than {MAX_ORDERING_KEY_BYTES} bytes"
+    for key, value in message.attributes.items():
+        if not key:
+            return "attributes", "a key must not be empty"
+        if len(key.encode()) > MAX_KEY_BYTES:
+            return "attributes", f"the key {key[:40]!r}... is longer than {MAX_KEY_BYTES} bytes"
+        if len(value.encode()) > MAX_VALUE_BYTES:
+            return "attributes", f"the value of {key!r} is longer than {MAX_VALUE_BYTES} bytes"
+        if key.startswith("goog") and not key.startswith("googclient_"):
+            return "attributes", f'the key {key!r} must not begin with "goog"'
+    return None
+
+
+def frame(bodies: Sequence[bytes], *, first_id: int, time: float) -> list[bytes]:
+    """Records for messages that get ids from `first_id` on and were published at `time`."""
+    seconds, micros = divmod(round(time * 1_000_000), 1_000_000)
+    # Both parts are written even when zero: the parts of a message field are merged one by one.
+    timestamp = b"\x08" + varint(seconds) + b"\x10" + varint(micros * 1_000)
+    tail = b"\x22" + varint(len(timestamp)) + timestamp
+    id_header = b"\x1a" + varint(len(str(first_id)))
+    added = len(id_header) + len(str(first_id)) + len(tail)
+    tail += _ACK_ID_HEADER
+    headers: dict[int, bytes] = {}
+    records: list[bytes] = []
+    for number, body in enumerate(bodies, first_id):
+        header = headers.get(len(body))
+        if header is None:
+            inner = b"\x12" + varint(len(body) + added)
+            total = len(inner) + len(body) + added + len(_ACK_ID_HEADER) + ack_ids.LENGTH
+            header = headers[len(body)] = b"\x0a" + varint(total) + inner
+        records.append(b"%b%b%b%d%b" % (header, body, id_header, number, tail))
+    return records
+
+
+def publish_response(first_id: int, count: int) -> bytes:
+    """A PublishResponse with `count` consecutive ids."""
+    header = b"\x0a" + varint(len(str(first_id)))
+    return ((header + b"%d") * count) % tuple(range(first_id, first_id + count))
+
+
+def deliver(records: Sequence[bytes], ids: Sequence[bytes]) -> bytes:
+    """The part of a response that carries these records."""
+    parts = [b""] * (2 * len(records))
+    parts[::2] = records
+    parts[1::2] = ids
+    return b"".join(parts)
+
+
+def deliver_attempt(record: bytes, ack_id: bytes, attempt: int) -> bytes:
+    """The same for one record, with its delivery attempt."""
+    start = 1
+    while record[start] > 0x7F:
+        start += 1
+    rest = record[start + 1 :] + ack_id + b"\x18" + varint(attempt)
+    return b"\x0a" + varint(len(rest)) + rest
+
+
+def message_of(record: bytes) -> schema.PubsubMessage:
+    """The message that a record holds."""
+    return schema.PullResponse.FromString(record + _NO_ACK_ID).received_messages[0].message
+
+
+def check_request_size(data: bytes) -> None:
+    """Refuse a request that is larger than the service takes."""
+    if len(data) > MAX_REQUEST_BYTES:
+        raise invalid("request", f"{len(data)} bytes is more than {MAX_REQUEST_BYTES}")
+
+

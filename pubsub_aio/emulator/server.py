@@ -1,0 +1,314 @@
+"""The emulator as its users have it: start and stop, time, faults, and a view of what goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import math
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from pubsub_aio._wire import schema
+from pubsub_aio.emulator import records
+from pubsub_aio.emulator.broker import STREAM_LIFE, Broker
+from pubsub_aio.emulator.clock import Clock, SystemClock, VirtualClock
+from pubsub_aio.emulator.faults import Faults
+from pubsub_aio.emulator.journal import HISTORY, Journal, PublishedMessage
+from pubsub_aio.emulator.listener import Listener
+from pubsub_aio.emulator.service import Service
+from pubsub_aio.emulator.status import Code, StatusError
+
+if TYPE_CHECKING:
+    from pubsub_aio.emulator.subscriptions import Subscription
+
+log = logging.getLogger("pubsub_aio.emulator")
+
+PROJECT = "emulated-project"
+"""The project of resources that are named without one, unless told otherwise."""
+
+_BLOCKED = 1.0  # seconds of real time to wait for a stream whose client does not read
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStream:
+    """A StreamingPull that is open now."""
+
+    subscription: str
+    client_id: str
+    opened: datetime
+    outstanding_messages: int
+    outstanding_bytes: int
+
+
+class Emulator:
+    """A Pub/Sub server in this process, gRPC and REST on one port.
+
+    Start it with `async with`; leaving the block ends every stream and connection. Its methods
+    belong to the loop that it was started in; `EmulatorThread` serves other threads.
+
+    Names of topics and subscriptions may be full (`projects/P/topics/T`) or short.
+
+    Args:
+        host: Where to listen. There are no credentials: whoever can reach it can use it.
+        port: The port; zero takes a free one.
+        clock: A `VirtualClock` for tests that must not wait; the machine's time if none is given.
+        project: The project of resources that are named without one.
+        history: How many messages, with what became of them, are remembered for inspection.
+        stream_life: Seconds after which a stream is ended, as the service does it.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        clock: Clock | None = None,
+        project: str = PROJECT,
+        history: int = HISTORY,
+        stream_life: float = STREAM_LIFE,
+    ) -> None:
+        self.project = project
+        self.clock: Clock = clock or SystemClock()
+        self._host = host
+        self._port = port
+        self._broker = Broker(
+            instance=secrets.randbits(32), journal=Journal(history), stream_life=stream_life
+        )
+        self.faults = Faults(self._broker, self._wake)
+        self._service = Service(self._broker, self.clock, self.faults)
+        self._service.on_time_changed = self._set_timer
+        self._listener: Listener | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    # Life
+
+    async def __aenter__(self) -> Self:
+        listener = Listener(self._service, self.faults)
+        try:
+            self._port = await listener.start(self._host, self._port)
+        except BaseException:
+            await listener.stop()
+            raise
+        self._listener = listener
+        self.faults.attach(listener.front)
+        if not _is_loopback(self._host):
+            log.warning(
+                "the emulator listens on %s: everybody who can reach it can read and publish",
+                self.address,
+            )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._timer:
+            self._timer.cancel()
+        self.faults.clear()
+        stopping = StatusError(Code.UNAVAILABLE, "the emulator is stopping")
+        for subscription in self._broker.subscriptions.values():
+            subscription.end_streams(stopping)
+            self._broker.changed.add(subscription)
+        self._wake()
+        await self._quiet()
+        if self._listener:
+            await self._listener.stop()
+
+    @property
+    def address(self) -> str:
+        """`host:port`, as PUBSUB_EMULATOR_HOST wants it."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{host}:{self._port}"
+
+    # Time
+
+    async def advance(self, seconds: float) -> None:
+        """Move the virtual clock; everything that falls due on the way happens, in order.
+
+        Streams are given what falls due to them. What their clients answer takes real time, as any
+        bytes on a wire do: wait for it with `until` before moving on.
+        """
+        if not isinstance(self.clock, VirtualClock):
+            raise TypeError("only a VirtualClock can be advanced: Emulator(clock=VirtualClock())")
+        if seconds < 0:
+            raise ValueError(f"seconds must not be negative, as {seconds} is")
+        target = self.clock.now() + seconds
+        await self._quiet()
+        while (at := min(self._broker.next_at, self.clock.next_at)) <= target:
+            self.clock.move_to(at)
+            self._broker.poll(self.clock.now())
+            self._wake()
+            await self._quiet()
+        self.clock.move_to(target)
+
+    async def _quiet(self) -> None:
+        """Return once nobody has anything to deliver, or its client does not read."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_BLOCKED):
+                while True:
+                    await asyncio.sleep(0)
+                    waiters = [w for of in self._service.waiters.values() for w in of]
+                    if all(waiter.idle for waiter in waiters):
+                        return
+                    await asyncio.sleep(0.0005)
+
+    def _set_timer(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        if isinstance(self.clock, VirtualClock) or self._broker.next_at == math.inf:
+            return
+        wait = max(0.0, self._broker.next_at - self.clock.now())
+        self._timer = asyncio.get_running_loop().call_later(wait, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._broker.poll(self.clock.now())
+        self._wake()
+
+    def _wake(self) -> None:
+        self._service.wake()
+
+    async def until(self, condition: Callable[[], bool], *, timeout: float = 10.0) -> None:
+        """Return as soon as the condition holds; it is tried after everything that happens.
+
+        Raises:
+            TimeoutError: It did not hold within `timeout` seconds of real time.
+        """
+        async with asyncio.timeout(timeout):
+            seen = self.activity()
+            while not condition():
+                seen = await self.activity_after(seen)
+
+    def activity(self) -> int:
+        """A number that grows whenever something happens."""
+        return self._service.activity
+
+    async def activity_after(self, seen: int) -> int:
+        """The same number, once it is greater than `seen`."""
+        while self._service.activity <= seen:
+            await self._service.stirred.wait()
+        return self._service.activity
+
+    # Resources
+
+    def create_topic(self, topic: str, **settings: object) -> str:
+        """Create a topic; returns its full name.
+
+        Args:
+            topic: Its name.
+            **settings: Fields of the API's Topic, such as `labels`.
+        """
+        name = self._name(topic, "topics")
+        with self._refusals_as_value_errors():
+            config = schema.Topic(name=name, **settings)
+            self._broker.create_topic(config, now=self.clock.now())
+        self._wake()
+        return name
+
+    def create_subscription(self, subscription: str, topic: str, **settings: object) -> str:
+        """Create a subscription, and its topic unless that exists; returns its full name.
+
+        Args:
+            subscription: Its name.
+            topic: Its topic's name.
+            **settings: Fields of the API's Subscription, such as `enable_message_ordering`.
+        """
+        name = self._name(subscription, "subscriptions")
+        topic = self._name(topic, "topics")
+        if topic not in self._broker.topics:
+            self.create_topic(topic)
+        with self._refusals_as_value_errors():
+            config = schema.Subscription(name=name, topic=topic, **settings)
+            self._broker.create_subscription(config, now=self.clock.now())
+        self._wake()
+        return name
+
+    def publish(
+        self,
+        topic: str,
+        data: bytes = b"",
+        *,
+        attributes: Mapping[str, str] | None = None,
+        ordering_key: str = "",
+    ) -> str:
+        """Publish a message; returns its id."""
+        message = schema.PubsubMessage(
+            data=data, attributes=attributes, ordering_key=ordering_key
+        )
+        name = self._name(topic, "topics")
+        bodies = [message.SerializeToString()]
+        with self._refusals_as_value_errors():
+            records.check_messages(bodies, schema.PublishRequest(messages=[message]))
+            message_id = self._broker.publish(name, bodies, now=self.clock.now())
+        self._wake()
+        return str(message_id)
+
+    # What goes on
+
+    def messages(self, topic: str | None = None) -> list[PublishedMessage]:
+        """The latest messages, of one topic or all, each with its deliveries, acks and modacks."""
+        wanted = None if topic is None else self._name(topic, "topics")
+        return self._broker.journal.messages(lambda name: wanted in (None, name))
+
+    def message(self, message_id: str) -> PublishedMessage:
+        """One message, by its id. KeyError if it is not among the latest."""
+        for message in self.messages():
+            if message.message_id == message_id:
+                return message
+        raise KeyError(message_id)
+
+    def backlog(self, subscription: str) -> int:
+        """How many messages the subscription has yet to see acked, delivered or not."""
+        return self._subscription(subscription).deliveries.progress.backlog
+
+    def outstanding(self, subscription: str) -> int:
+        """How many of the subscription's messages are leased to a subscriber."""
+        return self._subscription(subscription).deliveries.outstanding
+
+    def streams(self, subscription: str | None = None) -> list[OpenStream]:
+        """The open streams, of one subscription or all."""
+        targets = self._broker.subscriptions.values()
+        if subscription is not None:
+            targets = [self._subscription(subscription)]
+        return [
+            OpenStream(
+                subscription=target.config.name,
+                client_id=stream.client_id,
+                opened=datetime.fromtimestamp(stream.opened_at, tz=UTC),
+                outstanding_messages=stream.held_messages,
+                outstanding_bytes=stream.held_bytes,
+            )
+            for target in targets
+            for stream in target.streams.values()
+        ]
+
+    def _subscription(self, name: str) -> Subscription:
+        with self._refusals_as_value_errors():
+            return self._broker.subscription(self._name(name, "subscriptions"))
+
+    def _name(self, name: str, kind: str) -> str:
+        return name if "/" in name else f"projects/{self.project}/{kind}/{name}"
+
+    @staticmethod
+    @contextlib.contextmanager
+    def _refusals_as_value_errors() -> Iterator[None]:
+        try:
+            yield
+        except StatusError as error:
+            raise ValueError(str(error)) from error
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

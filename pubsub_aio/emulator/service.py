@@ -1,0 +1,237 @@
+"""Requests in, replies out: the RPCs over the broker, whatever transport they came by."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from google.protobuf.message import DecodeError
+
+from pubsub_aio._wire import schema
+from pubsub_aio.emulator import records
+from pubsub_aio.emulator.handlers import HANDLERS
+from pubsub_aio.emulator.rpcs import IAM, SCHEMAS, Rpc
+from pubsub_aio.emulator.settings import not_yet
+from pubsub_aio.emulator.status import Code, StatusError, invalid
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from pubsub_aio.emulator.broker import Broker
+    from pubsub_aio.emulator.clock import Clock
+    from pubsub_aio.emulator.subscriptions import Subscription
+
+log = logging.getLogger("pubsub_aio.emulator")
+
+PULL_PATIENCE = 20.0
+"""Seconds that a Pull waits for a message, if its client does not say how long it waits."""
+
+_EXACTLY_ONCE_FAILURE = "Some acknowledgement ids in the request failed; see the ErrorInfo."
+
+
+class Waiter:
+    """Somebody who waits for a subscription to have something to deliver."""
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+        self.waiting = False
+
+    async def wait(self) -> None:
+        """Return when something may have changed since the last call."""
+        self.waiting = True
+        try:
+            await self.event.wait()
+        finally:
+            self.waiting = False
+        self.event.clear()
+
+    @property
+    def idle(self) -> bool:
+        """Whether it waits, with nothing to wake it."""
+        return self.waiting and not self.event.is_set()
+
+
+class _Faults(Protocol):
+    def next_call(self, rpc: str) -> tuple[float, StatusError | None, bool]: ...
+
+    def next_confirmations(self, subscription: str, ids: list[str]) -> dict[str, str]: ...
+
+
+class Service:
+    """Answers calls. It reads the clock, waits where the API waits, and wakes who must go on."""
+
+    def __init__(self, broker: Broker, clock: Clock, faults: _Faults) -> None:
+        self.broker = broker
+        self.clock = clock
+        self.waiters: dict[Subscription, set[Waiter]] = {}
+        self.on_time_changed: Callable[[], None] = lambda: None
+        """Called when the broker may want to be polled at another time than before."""
+        self.activity = 0
+        """Grows whenever something may have changed."""
+        self.stirred = asyncio.Event()
+        """Set when that happens, and replaced by another."""
+        self._faults = faults
+        self._next_at = math.inf
+
+    # Calls
+
+    async def call(self, rpc: Rpc, data: bytes, *, patience: float = PULL_PATIENCE) -> bytes:
+        """Answer a call.
+
+        Args:
+            rpc: Which RPC; any but StreamingPull.
+            data: The request as protobuf bytes.
+            patience: How long a Pull may wait for a message.
+
+        Raises:
+            StatusError: The call is refused.
+        """
+        delay, error, applied = self._faults.next_call(rpc.name)
+        if delay:
+            await self.clock.sleep(delay)
+        if error and not applied:
+            raise error
+        try:
+            reply = await self._answer(rpc, data, patience)
+        except StatusError:
+            raise
+        except Exception as bug:
+            log.exception("%s failed", rpc.name)
+            raise StatusError(Code.INTERNAL, f"a fault in the emulator: {bug!r}") from bug
+        finally:
+            self.wake()
+        if error:
+            raise error
+        return reply
+
+    async def _answer(self, rpc: Rpc, data: bytes, patience: float) -> bytes:
+        if rpc.name == "Publish":
+            return self._publish(data)
+        if rpc.service in (SCHEMAS, IAM):
+            raise not_yet(rpc.name)
+        request = parse(rpc.request, data)
+        if rpc.name == "Pull":
+            return await self._pull(request, patience)
+        if rpc.name == "Acknowledge":
+            self._acknowledge(request)
+        elif rpc.name == "ModifyAckDeadline":
+            self._modify_ack_deadline(request)
+        else:
+            reply = HANDLERS[rpc.name](self.broker, request, self.clock.now())
+            return reply.SerializeToString() if reply else b""
+        return b""
+
+    def wake(self) -> None:
+        """Wake those for whom something may have changed."""
+        self.activity += 1
+        self.stirred.set()
+        self.stirred = asyncio.Event()
+        if self.broker.changed:
+            for subscription in self.broker.changed:
+                for waiter in self.waiters.get(subscription, ()):
+                    waiter.event.set()
+            self.broker.changed.clear()
+        if self.broker.next_at != self._next_at:
+            self._next_at = self.broker.next_at
+            self.on_time_changed()
+
+    @contextlib.contextmanager
+    def waiter(self, subscription: Subscription) -> Iterator[Waiter]:
+        """Somebody who is woken when the subscription changes."""
+        waiter = Waiter()
+        waiters = self.waiters.setdefault(subscription, set())
+        waiters.add(waiter)
+        try:
+            yield waiter
+        finally:
+            waiters.discard(waiter)
+            if not waiters and self.waiters.get(subscription) is waiters:
+                del self.waiters[subscription]
+
+    # The busy RPCs
+
+    def _publish(self, data: bytes) -> bytes:
+        records.check_request_size(data)
+        request = parse("PublishRequest", data)
+        bodies = records.bodies_of(data, request)
+        self.broker.topic(request.topic)
+        records.check_messages(bodies, request)
+        first_id = self.broker.publish(request.topic, bodies, now=self.clock.now())
+        return records.publish_response(first_id, len(bodies))
+
+    async def _pull(self, request: schema.PullRequest, patience: float) -> bytes:
+        if request.max_messages < 1:
+            raise invalid("max_messages", f"{request.max_messages} must be at least 1")
+        subscription = self.broker.subscription(request.subscription)
+        if request.return_immediately:
+            patience = 0.0
+        subscription.pulls += 1
+        try:
+            with self.waiter(subscription) as waiter:
+                async with asyncio.timeout(patience or None):
+                    while True:
+                        payload, more = self.broker.pull(
+                            subscription, limit=request.max_messages, now=self.clock.now()
+                        )
+                        if payload or not (more or patience):
+                            return payload
+                        if more:
+                            await asyncio.sleep(0)
+                        else:
+                            self.wake()
+                            await waiter.wait()
+        except TimeoutError:
+            return b""
+        finally:
+            subscription.pulls -= 1
+
+    def acknowledge(self, subscription: Subscription, ids: list[str]) -> dict[str, str]:
+        """Settle deliveries; for each id that exactly-once refuses, why."""
+        refused, rest = self._refuse(subscription, ids)
+        return refused | self.broker.acknowledge(subscription, rest, now=self.clock.now())
+
+    def modify(self, subscription: Subscription, ids: list[str], seconds: int) -> dict[str, str]:
+        """Move deadlines; for each id that exactly-once refuses, why."""
+        refused, rest = self._refuse(subscription, ids)
+        now = self.clock.now()
+        return refused | self.broker.modify_ack_deadline(subscription, rest, seconds, now=now)
+
+    def _refuse(
+        self, subscription: Subscription, ids: list[str]
+    ) -> tuple[dict[str, str], list[str]]:
+        """The ids whose confirmation is to fail, and the others."""
+        refused = self._faults.next_confirmations(subscription.config.name, ids)
+        return refused, [ack_id for ack_id in ids if ack_id not in refused] if refused else ids
+
+    def _acknowledge(self, request: schema.AcknowledgeRequest) -> None:
+        subscription = self.broker.subscription(request.subscription)
+        _confirm(self.acknowledge(subscription, _ids(request)))
+
+    def _modify_ack_deadline(self, request: schema.ModifyAckDeadlineRequest) -> None:
+        subscription = self.broker.subscription(request.subscription)
+        seconds = request.ack_deadline_seconds
+        _confirm(self.modify(subscription, _ids(request), seconds))
+
+
+def parse(name: str, data: bytes) -> Message:
+    """A request's bytes as its message."""
+    message_class: type[Message] = getattr(schema, name)
+    try:
+        return message_class.FromString(data)
+    except DecodeError as error:
+        raise invalid("request", f"not a valid {name}: {error}") from error
+
+
+def _ids(request: schema.AcknowledgeRequest | schema.ModifyAckDeadlineRequest) -> list[str]:
+    if not request.ack_ids:
+        raise invalid("ack_ids", "at least one is needed")
+    return list(request.ack_ids)
+
+
+def _confirm(refused: dict[str, str]) -> None:
+    if refused:
+        raise StatusError(Code.INVALID_ARGUMENT, _EXACTLY_ONCE_FAILURE, ack_errors=refused)

@@ -1,0 +1,214 @@
+"""What the service accepts as settings of a topic, subscription or snapshot, and its defaults."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from pubsub_aio._wire import schema
+from pubsub_aio.emulator.filters import Filter, FilterError, parse_filter
+from pubsub_aio.emulator.names import check_name
+from pubsub_aio.emulator.status import Code, StatusError, invalid
+
+MINUTE = 60
+DAY = 24 * 60 * MINUTE
+DEFAULT_ACK_DEADLINE = 10
+MAX_ACK_DEADLINE = 600
+DEFAULT_RETENTION = 7 * DAY
+DEFAULT_EXPIRATION = 31 * DAY
+
+_LABEL_KEY = re.compile(r"[a-z][a-z0-9_\-]{0,62}")
+_LABEL_VALUE = re.compile(r"[a-z0-9_\-]{0,63}")
+
+MUTABLE_TOPIC = frozenset(
+    {
+        "ingestion_data_source_settings",
+        "kms_key_name",
+        "labels",
+        "message_retention_duration",
+        "message_storage_policy",
+        "message_transforms",
+        "schema_settings",
+        "tags",
+    }
+)
+MUTABLE_SUBSCRIPTION = frozenset(
+    {
+        "ack_deadline_seconds",
+        "bigquery_config",
+        "bigtable_config",
+        "cloud_storage_config",
+        "dead_letter_policy",
+        "enable_exactly_once_delivery",
+        "expiration_policy",
+        "labels",
+        "message_retention_duration",
+        "message_transforms",
+        "push_config",
+        "retain_acked_messages",
+        "retry_policy",
+        "tags",
+    }
+)
+MUTABLE_SNAPSHOT = frozenset({"expire_time", "labels"})
+
+
+def check_topic(topic: schema.Topic) -> None:
+    """Refuse settings that the service would refuse."""
+    check_name(topic.name, "topics", field="name")
+    _check_labels(topic.labels)
+    if topic.HasField("message_retention_duration"):
+        _check_duration(
+            topic.message_retention_duration, "message_retention_duration", 10 * MINUTE, 31 * DAY
+        )
+    if topic.HasField("schema_settings"):
+        raise not_yet("schema_settings")
+    if topic.message_transforms:
+        raise not_yet("message_transforms")
+    topic.state = schema.Topic.State.ACTIVE
+
+
+def check_subscription(subscription: schema.Subscription) -> None:
+    """Refuse settings that the service would refuse, and fill in its defaults."""
+    check_name(subscription.name, "subscriptions", field="name")
+    _check_labels(subscription.labels)
+    if subscription.push_config.push_endpoint:
+        raise not_yet("push_config.push_endpoint")
+    if subscription.message_transforms:
+        raise not_yet("message_transforms")
+    _check_export(subscription)
+    if not subscription.ack_deadline_seconds:
+        subscription.ack_deadline_seconds = DEFAULT_ACK_DEADLINE
+    check_ack_deadline(subscription.ack_deadline_seconds, "ack_deadline_seconds")
+    if not subscription.HasField("message_retention_duration"):
+        subscription.message_retention_duration.seconds = DEFAULT_RETENTION
+    _check_duration(
+        subscription.message_retention_duration, "message_retention_duration", 10 * MINUTE, 31 * DAY
+    )
+    if not subscription.HasField("expiration_policy"):
+        subscription.expiration_policy.ttl.seconds = DEFAULT_EXPIRATION
+    elif subscription.expiration_policy.HasField("ttl"):
+        ttl = subscription.expiration_policy.ttl
+        _check_duration(ttl, "expiration_policy.ttl", DAY, 100 * 365 * DAY)
+    if subscription.HasField("retry_policy"):
+        _check_retry_policy(subscription.retry_policy)
+    if subscription.HasField("dead_letter_policy"):
+        _check_dead_letter_policy(subscription.dead_letter_policy)
+    parsed_filter(subscription)
+    subscription.state = schema.Subscription.State.ACTIVE
+
+
+def parsed_filter(subscription: schema.Subscription) -> Filter | None:
+    """The subscription's filter, if it has one."""
+    if not subscription.filter:
+        return None
+    try:
+        return parse_filter(subscription.filter)
+    except FilterError as error:
+        raise invalid("filter", str(error)) from error
+
+
+def check_snapshot_labels(snapshot: schema.Snapshot) -> None:
+    """Refuse labels that the service would refuse."""
+    _check_labels(snapshot.labels)
+
+
+def check_ack_deadline(seconds: int, field: str) -> None:
+    """Refuse a deadline out of the service's range."""
+    if not DEFAULT_ACK_DEADLINE <= seconds <= MAX_ACK_DEADLINE:
+        raise invalid(
+            field,
+            f"{seconds} must be between {DEFAULT_ACK_DEADLINE} and {MAX_ACK_DEADLINE} seconds",
+        )
+
+
+def check_mask(mask: schema.FieldMask, mutable: frozenset[str], target: schema.Message) -> None:
+    """Refuse an update mask that is empty or names what is unknown or cannot be changed."""
+    if not mask.paths:
+        raise invalid("update_mask", "must name at least one field to change")
+    for path in mask.paths:
+        descriptor = target.DESCRIPTOR
+        for part in path.split("."):
+            field = descriptor.fields_by_name.get(part) if descriptor else None
+            if field is None:
+                raise invalid("update_mask", f"{path!r} is not a field of {target.DESCRIPTOR.name}")
+            descriptor = field.message_type
+        if path.split(".")[0] not in mutable:
+            raise invalid("update_mask", f"{path!r} cannot be changed")
+
+
+def seconds_of(duration: schema.Duration) -> float:
+    """A duration as a number."""
+    return float(duration.seconds + duration.nanos / 1e9)
+
+
+def not_yet(feature: str) -> StatusError:
+    """The emulator lacks this part of the service."""
+    return StatusError(Code.UNIMPLEMENTED, f"{feature} is not supported by this emulator yet")
+
+
+def _check_labels(labels: Mapping[str, str]) -> None:
+    if len(labels) > 64:
+        raise invalid("labels", f"{len(labels)} is more than 64")
+    for key, value in labels.items():
+        if not _LABEL_KEY.fullmatch(key):
+            raise invalid(
+                "labels",
+                f"the key {key[:80]!r} must be 1 to 63 lower-case letters, digits, _ or -, "
+                "the first a letter",
+            )
+        if not _LABEL_VALUE.fullmatch(value):
+            raise invalid(
+                "labels",
+                f"the value {value[:80]!r} must be at most 63 lower-case letters, digits, _ or -",
+            )
+
+
+def _check_duration(duration: schema.Duration, field: str, least: float, most: float) -> None:
+    seconds = seconds_of(duration)
+    if not least <= seconds <= most:
+        raise invalid(field, f"{seconds:g}s must be between {least:g}s and {most:g}s")
+
+
+def _check_retry_policy(policy: schema.RetryPolicy) -> None:
+    if not policy.HasField("minimum_backoff"):
+        policy.minimum_backoff.seconds = 10
+    if not policy.HasField("maximum_backoff"):
+        policy.maximum_backoff.seconds = 600
+    _check_duration(policy.minimum_backoff, "retry_policy.minimum_backoff", 0, 600)
+    _check_duration(policy.maximum_backoff, "retry_policy.maximum_backoff", 0, 600)
+    if seconds_of(policy.maximum_backoff) < seconds_of(policy.minimum_backoff):
+        raise invalid("retry_policy.maximum_backoff", "must not be less than minimum_backoff")
+
+
+def _check_dead_letter_policy(policy: schema.DeadLetterPolicy) -> None:
+    if not policy.max_delivery_attempts:
+        policy.max_delivery_attempts = 5
+    if not 5 <= policy.max_delivery_attempts <= 100:
+        raise invalid(
+            "dead_letter_policy.max_delivery_attempts",
+            f"{policy.max_delivery_attempts} must be between 5 and 100",
+        )
+    check_name(policy.dead_letter_topic, "topics", field="dead_letter_policy.dead_letter_topic")
+
+
+def _check_export(subscription: schema.Subscription) -> None:
+    """Settings of subscriptions that write elsewhere are checked and kept; nothing is written."""
+    kinds = ("bigquery_config", "cloud_storage_config", "bigtable_config")
+    given = [kind for kind in kinds if subscription.HasField(kind)]
+    if len(given) > 1:
+        raise invalid(given[1], f"cannot be set together with {given[0]}")
+    if not given:
+        return
+    if subscription.HasField("bigquery_config"):
+        if not subscription.bigquery_config.table:
+            raise invalid("bigquery_config.table", "must be PROJECT.DATASET.TABLE")
+        subscription.bigquery_config.state = schema.BigQueryConfig.State.ACTIVE
+    elif subscription.HasField("cloud_storage_config"):
+        if not subscription.cloud_storage_config.bucket:
+            raise invalid("cloud_storage_config.bucket", "must name a bucket")
+        subscription.cloud_storage_config.state = schema.CloudStorageConfig.State.ACTIVE
+    else:
+        if not subscription.bigtable_config.table:
+            raise invalid("bigtable_config.table", "must name a table")
+        subscription.bigtable_config.state = schema.BigtableConfig.State.ACTIVE

@@ -1,0 +1,216 @@
+"""One StreamingPull call: requests in, deliveries and confirmations out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from pubsub_aio._wire import schema
+from pubsub_aio.emulator import settings
+from pubsub_aio.emulator.deliveries import INVALID_ACK_ID, UNORDERED_ACK_ID
+from pubsub_aio.emulator.response import MAX_MESSAGES
+from pubsub_aio.emulator.service import Service, Waiter, parse
+from pubsub_aio.emulator.status import StatusError, invalid
+
+if TYPE_CHECKING:
+    from pubsub_aio.emulator.faults import Faults
+    from pubsub_aio.emulator.subscriptions import Stream
+
+    Confirmation = (
+        schema.StreamingPullResponse.AcknowledgeConfirmation
+        | schema.StreamingPullResponse.ModifyAckDeadlineConfirmation
+    )
+
+_MAX_REPLIES = 100  # confirmations that wait to be written before reading pauses
+
+
+class StreamSession:
+    """Serves one stream over two functions, so that any transport can carry it.
+
+    Args:
+        service: Who answers.
+        faults: What goes wrong.
+        read: Returns the next request's bytes; none when the client sends no more.
+        write: Sends a response's bytes.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        faults: Faults,
+        *,
+        read: Callable[[], Awaitable[bytes | None]],
+        write: Callable[[bytes], Awaitable[None]],
+    ) -> None:
+        self._service = service
+        self._faults = faults
+        self._read = read
+        self._write = write
+        self._replies: deque[bytes] = deque()
+        self._room = asyncio.Event()
+        self._finished = False
+
+    async def run(self) -> None:
+        """Serve the stream to its end.
+
+        Raises:
+            StatusError: How it ended, unless the client ended it.
+        """
+        data = await self._read()
+        if data is None:
+            raise invalid("subscription", "the first request must name one")
+        delay, error, _ = self._faults.next_call("StreamingPull")
+        if delay:
+            await self._service.clock.sleep(delay)
+        if error:
+            raise error
+        first = parse("StreamingPullRequest", data)
+        stream = self._open(first)
+        try:
+            with self._service.waiter(stream.subscription) as waiter:
+                await self._serve(stream, first, waiter)
+        finally:
+            self._service.broker.close_stream(stream, now=self._service.clock.now())
+            self._service.wake()
+        if stream.ended:
+            raise stream.ended
+
+    def _open(self, first: schema.StreamingPullRequest) -> Stream:
+        if not first.subscription:
+            raise invalid("subscription", "the first request must name one")
+        stream = self._service.broker.open_stream(
+            first.subscription,
+            client_id=first.client_id,
+            ack_deadline=first.stream_ack_deadline_seconds,
+            max_messages=first.max_outstanding_messages,
+            max_bytes=first.max_outstanding_bytes,
+            now=self._service.clock.now(),
+        )
+        self._service.wake()
+        return stream
+
+    async def _serve(
+        self, stream: Stream, first: schema.StreamingPullRequest, waiter: Waiter
+    ) -> None:
+        self._replies.append(_properties(stream))
+        async with asyncio.TaskGroup() as tasks:
+            reader = tasks.create_task(self._read_requests(stream, first, waiter))
+            await self._write_responses(stream, waiter)
+            reader.cancel()
+
+    # Out
+
+    async def _write_responses(self, stream: Stream, waiter: Waiter) -> None:
+        """Write what there is to write until the stream has ended."""
+        broker, name = self._service.broker, stream.subscription.config.name
+        while not stream.ended and not (self._finished and not self._replies):
+            await self._faults.while_stalled(name, "responses")
+            if self._replies:
+                await self._write(self._replies.popleft())
+                self._room.set()
+                continue
+            payload, more = broker.take(
+                stream.subscription, stream, limit=MAX_MESSAGES, now=self._service.clock.now()
+            )
+            self._service.wake()
+            if payload:
+                await self._write(payload + _properties(stream))
+            elif more:
+                await asyncio.sleep(0)
+            else:
+                await waiter.wait()
+
+    # In
+
+    async def _read_requests(
+        self, stream: Stream, first: schema.StreamingPullRequest, waiter: Waiter
+    ) -> None:
+        """Heed requests until the client sends no more or one is refused."""
+        heartbeats = first.protocol_version >= 1
+        name = stream.subscription.config.name
+        try:
+            self._heed(stream, first)
+            while (data := await self._read()) is not None:
+                await self._faults.while_stalled(name, "requests")
+                request = parse("StreamingPullRequest", data)
+                _check_later(request)
+                if request.stream_ack_deadline_seconds:
+                    stream.ack_deadline = float(request.stream_ack_deadline_seconds)
+                self._heed(stream, request)
+                if heartbeats and not data:
+                    self._replies.append(b"")
+                waiter.event.set()
+                while len(self._replies) > _MAX_REPLIES:
+                    self._room.clear()
+                    await self._room.wait()
+        except StatusError as error:
+            stream.ended = stream.ended or error
+        finally:
+            self._finished = True
+            waiter.event.set()
+
+    def _heed(self, stream: Stream, request: schema.StreamingPullRequest) -> None:
+        """Carry out the acks and deadlines of a request."""
+        response = schema.StreamingPullResponse()
+        confirmed = stream.subscription.config.enable_exactly_once_delivery
+        if request.ack_ids:
+            ids = list(request.ack_ids)
+            refused = self._service.acknowledge(stream.subscription, ids)
+            _confirm(response.acknowledge_confirmation, ids, refused)
+        if len(request.modify_deadline_ack_ids) != len(request.modify_deadline_seconds):
+            raise invalid(
+                "modify_deadline_seconds", "must have as many entries as modify_deadline_ack_ids"
+            )
+        by_seconds: dict[int, list[str]] = {}
+        pairs = zip(request.modify_deadline_seconds, request.modify_deadline_ack_ids, strict=True)
+        for seconds, ack_id in pairs:
+            by_seconds.setdefault(seconds, []).append(ack_id)
+        for seconds, ids in by_seconds.items():
+            refused = self._service.modify(stream.subscription, ids, seconds)
+            _confirm(response.modify_ack_deadline_confirmation, ids, refused)
+        self._service.wake()
+        if confirmed and (request.ack_ids or by_seconds):
+            self._replies.append(response.SerializeToString() + _properties(stream))
+
+
+def _check_later(request: schema.StreamingPullRequest) -> None:
+    """Refuse what only the first request may carry."""
+    for field in (
+        "subscription",
+        "client_id",
+        "max_outstanding_messages",
+        "max_outstanding_bytes",
+        "protocol_version",
+    ):
+        if getattr(request, field):
+            raise invalid(field, "may only be set in the first request of a stream")
+    if request.stream_ack_deadline_seconds:
+        settings.check_ack_deadline(
+            request.stream_ack_deadline_seconds, "stream_ack_deadline_seconds"
+        )
+
+
+def _confirm(confirmation: Confirmation, ids: list[str], refused: dict[str, str]) -> None:
+    for ack_id in ids:
+        reason = refused.get(ack_id)
+        if reason is None:
+            confirmation.ack_ids.append(ack_id)
+        elif reason == INVALID_ACK_ID:
+            confirmation.invalid_ack_ids.append(ack_id)
+        elif reason == UNORDERED_ACK_ID and hasattr(confirmation, "unordered_ack_ids"):
+            confirmation.unordered_ack_ids.append(ack_id)
+        else:
+            confirmation.temporary_failed_ack_ids.append(ack_id)
+
+
+def _properties(stream: Stream) -> bytes:
+    """The `subscription_properties` of a response; clients read them in every one."""
+    config = stream.subscription.config
+    properties = schema.StreamingPullResponse.SubscriptionProperties(
+        exactly_once_delivery_enabled=config.enable_exactly_once_delivery,
+        message_ordering_enabled=config.enable_message_ordering,
+    )
+    return schema.StreamingPullResponse(subscription_properties=properties).SerializeToString()
+

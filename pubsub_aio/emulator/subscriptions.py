@@ -1,0 +1,139 @@
+"""A subscription: its settings, its deliveries, and the streams that are open on it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from pubsub_aio.emulator.deliveries import Deliveries, Rules
+from pubsub_aio.emulator.response import Consumer
+from pubsub_aio.emulator.settings import parsed_filter, seconds_of
+from pubsub_aio.emulator.status import Code, StatusError
+
+if TYPE_CHECKING:
+    from pubsub_aio._wire import schema
+    from pubsub_aio.emulator.journal import Journal
+    from pubsub_aio.emulator.topics import Topic
+
+
+class Stream(Consumer):
+    """One StreamingPull call."""
+
+    __slots__ = ("client_id", "ended", "ends_at", "opened_at", "subscription")
+
+    def __init__(
+        self,
+        number: int,
+        subscription: Subscription,
+        *,
+        client_id: str,
+        ack_deadline: float,
+        max_messages: int,
+        max_bytes: int,
+        opened_at: float,
+        ends_at: float,
+    ) -> None:
+        super().__init__(
+            number, ack_deadline=ack_deadline, max_messages=max_messages, max_bytes=max_bytes
+        )
+        self.subscription = subscription
+        self.client_id = client_id
+        self.opened_at = opened_at
+        self.ends_at = ends_at
+        self.ended: StatusError | None = None
+
+
+class Subscription:
+    """What the broker knows of one subscription."""
+
+    def __init__(
+        self, uid: int, config: schema.Subscription, topic: Topic, journal: Journal, *, now: float
+    ) -> None:
+        self.uid = uid
+        self.config = config
+        self.topic = topic
+        self.active_at = now
+        self.streams: dict[int, Stream] = {}
+        self.left: dict[str, Stream] = {}
+        """Closed streams that still hold messages, by client id."""
+        self.pulls = 0
+        """Pull calls that are waiting for a message."""
+        self.deliveries = Deliveries(uid, topic.log, self._rules(), journal)
+        self._acked_from = topic.log.next if config.retain_acked_messages else None
+
+    def configure(self, config: schema.Subscription) -> None:
+        """Take over changed settings."""
+        if not config.retain_acked_messages:
+            self._acked_from = None
+        elif self._acked_from is None:
+            self._acked_from = self.deliveries.progress.low
+        self.config = config
+        self.deliveries.rules = self._rules()
+
+    def _rules(self) -> Rules:
+        config, rules = self.config, Rules(filter=parsed_filter(self.config))
+        rules.ordered = config.enable_message_ordering
+        rules.exactly_once = config.enable_exactly_once_delivery
+        if config.HasField("dead_letter_policy"):
+            rules.max_attempts = config.dead_letter_policy.max_delivery_attempts
+        if config.HasField("retry_policy"):
+            rules.min_backoff = seconds_of(config.retry_policy.minimum_backoff)
+            rules.max_backoff = seconds_of(config.retry_policy.maximum_backoff)
+        return rules
+
+    @property
+    def retention(self) -> float:
+        """Seconds for which an unacked message is kept."""
+        return seconds_of(self.config.message_retention_duration)
+
+    def kept_from(self, now: float) -> int:
+        """The first message that can be sought back to although it was acked."""
+        kept = self.topic.kept_since(now)
+        if self._acked_from is None:
+            return kept
+        aged = self.topic.log.first_since(now - self.retention)
+        return min(kept, max(self._acked_from, aged))
+
+    def needs_from(self, now: float) -> int:
+        """The first message that must not be dropped from the log."""
+        low = self.deliveries.progress.low
+        return low if self._acked_from is None else min(low, self.kept_from(now))
+
+    def oldest_unacked_time(self) -> float | None:
+        """When the oldest unacked message was published; none if all are acked."""
+        low = self.deliveries.progress.low
+        return self.topic.log.time(low) if low < self.topic.log.next else None
+
+    @property
+    def expires_at(self) -> float:
+        """When it is deleted for want of activity."""
+        policy = self.config.expiration_policy
+        if self.streams or self.pulls or not policy.HasField("ttl"):
+            return math.inf
+        return self.active_at + seconds_of(policy.ttl)
+
+    def poll(self, now: float) -> float:
+        """Let leases end and messages age out; returns when to look again."""
+        oldest = self.oldest_unacked_time()
+        if oldest is not None and oldest + self.retention <= now:
+            # What is exactly as old as the retention goes, too.
+            cutoff = math.nextafter(max(oldest, now - self.retention), math.inf)
+            self.deliveries.settle_before(self.topic.log.first_since(cutoff))
+            oldest = self.oldest_unacked_time()
+        self.deliveries.poll(now)
+        # What is published after now cannot age out before now + retention.
+        aged_at = (now if oldest is None else oldest) + self.retention
+        return min(self.deliveries.next_at, self.expires_at, aged_at)
+
+    def end_streams(self, error: StatusError) -> None:
+        """Tell every open stream that it is over."""
+        for stream in self.streams.values():
+            stream.ended = error
+
+    def check_attached(self) -> None:
+        """Refuse to deliver from a detached subscription."""
+        if self.config.detached:
+            raise StatusError(
+                Code.FAILED_PRECONDITION,
+                f"{self.config.name} is detached from its topic; create another subscription",
+            )

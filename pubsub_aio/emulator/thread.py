@@ -1,0 +1,161 @@
+"""The emulator in a thread of its own, for code that is not asyncio's."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from types import TracebackType
+from typing import ParamSpec, Self, TypeVar, cast
+
+from pubsub_aio.emulator.broker import STREAM_LIFE
+from pubsub_aio.emulator.clock import Clock
+from pubsub_aio.emulator.faults import Faults
+from pubsub_aio.emulator.journal import HISTORY, PublishedMessage
+from pubsub_aio.emulator.server import PROJECT, Emulator, OpenStream
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class EmulatorThread:
+    """An `Emulator` that any thread may use: the same methods, none of them a coroutine.
+
+    Start it with `with`. For the arguments and methods, see `Emulator`.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        clock: Clock | None = None,
+        project: str = PROJECT,
+        history: int = HISTORY,
+        stream_life: float = STREAM_LIFE,
+    ) -> None:
+        self.project = project
+        self._emulator = Emulator(
+            host=host,
+            port=port,
+            clock=clock,
+            project=project,
+            history=history,
+            stream_life=stream_life,
+        )
+        self.faults = cast("Faults", _InLoop(self, self._emulator.faults))
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="pubsub-emulator", daemon=True
+        )
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        try:
+            self._await(self._emulator.__aenter__())
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self._await(self._emulator.__aexit__(kind, error, trace))
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    @property
+    def address(self) -> str:
+        """`host:port`, as PUBSUB_EMULATOR_HOST wants it."""
+        return self._emulator.address
+
+    def advance(self, seconds: float) -> None:
+        """See `Emulator.advance`."""
+        self._await(self._emulator.advance(seconds))
+
+    def until(self, condition: Callable[[], bool], *, timeout: float = 10.0) -> None:
+        """See `Emulator.until`; the condition may use this object's methods."""
+        ends_at = time.monotonic() + timeout
+        seen = self._call(self._emulator.activity)
+        while not condition():
+            left = ends_at - time.monotonic()
+            seen = self._await(asyncio.wait_for(self._emulator.activity_after(seen), left))
+
+    def create_topic(self, topic: str, **settings: object) -> str:
+        """See `Emulator.create_topic`."""
+        return self._call(self._emulator.create_topic, topic, **settings)
+
+    def create_subscription(self, subscription: str, topic: str, **settings: object) -> str:
+        """See `Emulator.create_subscription`."""
+        return self._call(self._emulator.create_subscription, subscription, topic, **settings)
+
+    def publish(
+        self,
+        topic: str,
+        data: bytes = b"",
+        *,
+        attributes: Mapping[str, str] | None = None,
+        ordering_key: str = "",
+    ) -> str:
+        """See `Emulator.publish`."""
+        return self._call(
+            self._emulator.publish, topic, data, attributes=attributes, ordering_key=ordering_key
+        )
+
+    def messages(self, topic: str | None = None) -> list[PublishedMessage]:
+        """See `Emulator.messages`."""
+        return self._call(self._emulator.messages, topic)
+
+    def message(self, message_id: str) -> PublishedMessage:
+        """See `Emulator.message`."""
+        return self._call(self._emulator.message, message_id)
+
+    def backlog(self, subscription: str) -> int:
+        """See `Emulator.backlog`."""
+        return self._call(self._emulator.backlog, subscription)
+
+    def outstanding(self, subscription: str) -> int:
+        """See `Emulator.outstanding`."""
+        return self._call(self._emulator.outstanding, subscription)
+
+    def streams(self, subscription: str | None = None) -> list[OpenStream]:
+        """See `Emulator.streams`."""
+        return self._call(self._emulator.streams, subscription)
+
+    def _await(self, awaitable: Coroutine[object, object, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(awaitable, self._loop).result()
+
+    def _call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function where the emulator lives."""
+
+        async def call() -> T:
+            return function(*args, **kwargs)
+
+        return self._await(call())
+
+
+class _InLoop:
+    """Stands for an object of the emulator's: its methods are called where the emulator lives."""
+
+    def __init__(self, owner: EmulatorThread, target: object) -> None:
+        self._owner = owner
+        self._target = target
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        method = getattr(self._target, name)
+
+        def call(*args: object, **kwargs: object) -> object:
+            return self._owner._call(method, *args, **kwargs)
+
+        return call

@@ -1,0 +1,72 @@
+"""A topic: its settings, its messages, and who still needs them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pubsub_aio.emulator import records
+from pubsub_aio.emulator.log import TopicLog
+from pubsub_aio.emulator.settings import seconds_of
+
+if TYPE_CHECKING:
+    from pubsub_aio._wire import schema
+    from pubsub_aio.emulator.journal import Journal
+    from pubsub_aio.emulator.snapshots import Snapshot
+    from pubsub_aio.emulator.subscriptions import Subscription
+
+_IDS = 10**12
+_FIRST_TOPIC = 1_000  # so that ids have the length that the service's have
+
+
+class Topic:
+    """Messages in order, kept for as long as a subscription, a snapshot or retention needs them."""
+
+    def __init__(self, serial: int, config: schema.Topic, journal: Journal) -> None:
+        self.serial = serial
+        self.config = config
+        self.log = TopicLog()
+        self.subscriptions: dict[str, Subscription] = {}
+        self.snapshots: dict[str, Snapshot] = {}
+        self._journal = journal
+        self._time = 0.0
+
+    @property
+    def retention(self) -> float:
+        """Seconds for which messages are kept, acked or not."""
+        return seconds_of(self.config.message_retention_duration)
+
+    def publish(self, bodies: Sequence[bytes], *, now: float) -> int:
+        """Add messages; returns the id of the first, the others follow it."""
+        self._time = max(self._time, now)
+        first = self.log.next
+        first_id = (_FIRST_TOPIC + self.serial) * _IDS + first
+        framed = records.frame(bodies, first_id=first_id, time=self._time)
+        if self.subscriptions or self.snapshots or self.retention:
+            self.log.append(framed, time=self._time)
+        else:
+            self.log.skip(len(framed))
+        self._journal.published(
+            self.serial, self.config.name, first, framed, first_id, self._time
+        )
+        return first_id
+
+    def kept_since(self, now: float) -> int:
+        """The first message that retention keeps; `log.next` without retention."""
+        return self.log.first_since(now - self.retention) if self.retention else self.log.next
+
+    def trim(self, now: float) -> None:
+        """Drop the messages that nobody needs any more."""
+        needed = [self.kept_since(now)]
+        needed += [subscription.needs_from(now) for subscription in self.subscriptions.values()]
+        needed += [snapshot.position.low for snapshot in self.snapshots.values()]
+        self.log.drop_before(min(needed))
+
+    def poll(self, now: float) -> float:
+        """Drop what retention lets go; returns when to look again."""
+        self.trim(now)
+        if not self.retention or self.log.first == self.log.next:
+            return math.inf
+        # Whole chunks go at once, so there is no hurry.
+        return now + self.retention / 10
