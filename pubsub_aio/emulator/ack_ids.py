@@ -14,22 +14,20 @@ from pubsub_aio.emulator.status import invalid
 
 LENGTH = 48
 _WORDS = 3
-_MAX_ISSUE = (1 << 32) - 1
 
 
-def issuer(subscription: int, epoch: int) -> bytes:
-    """The digits that all ids of a subscription share until it is next sought."""
-    return b"%016x%08x" % (subscription, epoch)
-
-
-def encode(prefix: bytes, issue: int, start: int, stop: int) -> list[bytes]:
-    """The ids of delivery number `issue` of each message from `start` up to `stop`."""
-    head = b"%b%08x" % (prefix, issue)
-    return [b"%b%016x" % (head, offset) for offset in range(start, stop)]
+def encode(subscription: int, delivery: int, start: int, stop: int) -> list[bytes]:
+    """The ids of one delivery of each message from `start` up to `stop`."""
+    words = array("Q", (subscription, delivery, 0)) * (stop - start)
+    words[2::_WORDS] = array("Q", range(start, stop))
+    if sys.byteorder == "little":
+        words.byteswap()
+    digits = words.tobytes().hex().encode()
+    return [digits[at : at + LENGTH] for at in range(0, len(digits), LENGTH)]
 
 
 def decode(ids: Sequence[str], subscription: int, *, field: str) -> tuple[array[int], array[int]]:
-    """The deliveries (epoch and issue in one number) and offsets that `ids` stand for.
+    """The deliveries and offsets that `ids` stand for.
 
     Raises:
         StatusError: INVALID_ARGUMENT for an id that this subscription cannot have issued.
@@ -48,8 +46,8 @@ def decode(ids: Sequence[str], subscription: int, *, field: str) -> tuple[array[
 
 
 def delivery(epoch: int, issue: int) -> int:
-    """Epoch and issue in one number, as `decode` gives them."""
-    return (epoch << 32) | (issue & _MAX_ISSUE)
+    """How often the subscription was sought and the message delivered, in one number."""
+    return (epoch << 32) + issue
 
 
 def _garbage(ids: Sequence[str], field: str, subscription: int | None = None) -> Exception:

@@ -68,7 +68,6 @@ class Deliveries:
         self.dead: list[tuple[int, int]] = []
         """Offsets and attempts of messages that are to be dead-lettered."""
         self._lanes = Lanes()
-        self._prefix = ack_ids.issuer(self.uid, self._epoch)
         for consumer in self.consumers.values():
             consumer.held_messages = consumer.held_bytes = 0
 
@@ -171,7 +170,8 @@ class Deliveries:
         block.ends[begin:end] = array("d", [ends_at]) * count
         block.holders[begin:end] = array("I", [response.consumer.number]) * count
         self._check(number, block, ends_at)
-        ids = ack_ids.encode(self._prefix, issue, run.offset, run.offset + count)
+        delivery = ack_ids.delivery(self._epoch, issue)
+        ids = ack_ids.encode(self.uid, delivery, run.offset, run.offset + count)
         response.add(taken[:count], ids, attempt=issue if self.rules.max_attempts else 0)
         if self.duplicate_next:
             copies = min(count, self.duplicate_next)
@@ -187,6 +187,9 @@ class Deliveries:
 
         With exactly-once those are refused; otherwise they are old, and ignored.
         """
+        if self._settle_run(issued, offsets):
+            self._journal.acked(self.uid, issued, offsets, (), now)
+            return {}
         good, failed = self._match(issued, offsets)
         if self.lose_acks:
             lost, good = good[: self.lose_acks], good[self.lose_acks :]
@@ -197,6 +200,34 @@ class Deliveries:
             self._settle_leased(offsets[at] for at in good)
         self._journal.acked(self.uid, issued, offsets, failed, now)
         return failed
+
+    def _settle_run(self, issued: array[int], offsets: array[int]) -> bool:
+        """Settle messages that lie side by side and are all leased, many at once.
+
+        That is what most acks are. Anything else is left alone, and the answer is false.
+        """
+        count, start = len(offsets), min(offsets, default=0)
+        if (
+            self.rules.ordered
+            or self.lose_acks
+            or max(offsets, default=0) - start != count - 1
+            or issued.count(issued[0]) != count
+            or sorted(offsets) != list(range(start, start + count))
+        ):
+            return False
+        issue = issued[0] - ack_ids.delivery(self._epoch, 0)
+        runs = [run for run in self.progress.cut(start, start + count) if _leased(run, issue)]
+        if sum(run.end - run.begin for run in runs) != count:
+            return False
+        for run in runs:
+            block, number, begin, end = run
+            size = sum(map(len, self._log.chunk(number).records[begin:end]))
+            self.released_bytes += size
+            if consumer := self.consumers.get(block.holders[begin]):
+                consumer.held_messages -= end - begin
+                consumer.held_bytes -= size
+            self.progress.settle_run(run)
+        return True
 
     def _settle_in_order(self, good: Iterable[int], offsets: array[int]) -> dict[int, str]:
         failed: dict[int, str] = {}
@@ -374,3 +405,13 @@ class Deliveries:
         self._lanes.hand_over(old.number, new.number)
         self.consumers.pop(old.number, None)
         self.consumers[new.number] = new
+
+
+def _leased(run: Run, issue: int) -> bool:
+    """Whether one consumer holds all of the run, by the same delivery."""
+    block, _, begin, end = run
+    return (
+        block.issues[begin:end].count(issue) == end - begin
+        and math.inf not in block.ends[begin:end]
+        and block.holders[begin:end].count(block.holders[begin]) == end - begin
+    )

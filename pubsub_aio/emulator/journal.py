@@ -216,8 +216,8 @@ def _describe(batch: _Published, number: int, record: bytes) -> PublishedMessage
 
 
 def _deliveries(event: _Delivered, name: str) -> Iterator[tuple[int, Delivery]]:
-    prefix = ack_ids.issuer(event.subscription, event.epoch)
-    ids = ack_ids.encode(prefix, event.issue, event.offset, event.offset + event.size)
+    delivery = ack_ids.delivery(event.epoch, event.issue)
+    ids = ack_ids.encode(event.subscription, delivery, event.offset, event.offset + event.size)
     for offset, ack_id in enumerate(ids, event.offset):
         yield offset, Delivery(name, ack_id.decode(), event.issue, _instant(event.time))
 

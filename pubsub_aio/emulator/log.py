@@ -44,10 +44,10 @@ class TopicLog:
                 chunk = self._chunks[number] = Chunk()
                 # After a skip the chunk begins in its middle: offsets must still match positions.
                 chunk.records.extend([b""] * start)
-                chunk.times.extend([time] * start)
+                chunk.times.extend(array("d", [time]) * start)
             part = records[position : position + SPAN - start]
             chunk.records.extend(part)
-            chunk.times.extend([time] * len(part))
+            chunk.times.extend(array("d", [time]) * len(part))
             position += len(part)
             self.next += len(part)
 

@@ -114,6 +114,17 @@ class Progress:
             self.advance((number << SHIFT) + begin)
             yield Run(block, number, begin, end)
 
+    def cut(self, start: int, stop: int) -> Iterator[Run]:
+        """The messages from `start` up to `stop`, by block; those of a dropped block are left out."""
+        while start < stop:
+            number = start >> SHIFT
+            end = min(stop, (number + 1) << SHIFT)
+            block = self.blocks.get(number)
+            if block:
+                base = number << SHIFT
+                yield Run(block, number, start - base, end - base)
+            start = end
+
     def advance(self, offset: int) -> None:
         """Move the cursor, and the frontier with it where that is passed."""
         self.cursor = offset
@@ -131,10 +142,16 @@ class Progress:
         number = offset >> SHIFT
         block = self.blocks[number]
         block.settled[offset & MASK] = 1
-        self.settled_in(number, block, 1)
+        self._settled(number, block, 1)
 
-    def settled_in(self, number: int, block: Block, count: int) -> None:
-        """Account for messages of a block whose flags were just set."""
+    def settle_run(self, run: Run) -> None:
+        """Settle messages side by side, none of which is settled."""
+        block, number, begin, end = run
+        block.settled[begin:end] = _SETTLED[begin:end]
+        block.ends[begin:end] = _NEVER[begin:end]
+        self._settled(number, block, end - begin)
+
+    def _settled(self, number: int, block: Block, count: int) -> None:
         self.unsettled -= count
         block.left -= count
         if not block.left:

@@ -11,7 +11,7 @@ bytes with `message_id` and `publish_time` appended: on the wire the last value 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pubsub_aio._wire import schema
 from pubsub_aio.emulator import ack_ids
@@ -28,7 +28,7 @@ MAX_ORDERING_KEY_BYTES = 1_024
 _ACK_ID_HEADER = bytes((0x0A, ack_ids.LENGTH))
 _NO_ACK_ID = b"0" * ack_ids.LENGTH
 # A body no longer than this cannot break a limit on attributes, so it need not be looked into.
-_PLAIN_BYTES = 200
+_PLAIN = 200
 
 
 def varint(number: int) -> bytes:
@@ -41,48 +41,33 @@ def varint(number: int) -> bytes:
     return bytes(out)
 
 
-def bodies_of(data: bytes, request: schema.PublishRequest) -> list[bytes]:
-    """The wire bytes of each message of a request that parsed as `request`."""
-    bodies: list[bytes] = []
-    position, end = 0, len(data)
-    while position < end:
-        tag = data[position]
-        if tag not in (0x0A, 0x12):  # a field that we do not know: let protobuf do the slicing
-            break
-        length = data[position + 1]
-        position += 2
-        if length > 0x7F:
-            length &= 0x7F
-            shift = 7
-            while True:
-                more = data[position]
-                position += 1
-                length |= (more & 0x7F) << shift
-                if more < 0x80:
-                    break
-                shift += 7
-        if tag == 0x12:
-            bodies.append(data[position : position + length])
-        position += length
-    if len(bodies) != len(request.messages) or position != end:
-        return [message.SerializeToString() for message in request.messages]
-    return bodies
+def bodies_of(data: bytes) -> list[bytes]:
+    """The wire bytes of each message of a PublishRequest that is known to be well formed."""
+    return list(schema.RawPublishRequest.FromString(data).messages)
 
 
-def check_messages(bodies: Sequence[bytes], request: schema.PublishRequest) -> None:
-    """Refuse a request that breaks a documented limit."""
-    if not bodies:
+def doubtful(data: bytes, bodies: Sequence[bytes]) -> Sequence[int]:
+    """The positions of messages that must be looked into before they are accepted.
+
+    A short message that begins with data that is not empty cannot break a limit, unless it has a
+    reserved or an empty attribute key.
+    """
+    if b"goog" in data or b"\x0a\x00" in data:
+        return range(len(bodies))
+    return [at for at, body in enumerate(bodies) if not 2 < len(body) <= _PLAIN or body[0] != 0x0A]
+
+
+def check_messages(request: schema.PublishRequest, positions: Iterable[int]) -> None:
+    """Refuse a request that breaks a documented limit; looks into the messages at `positions`."""
+    count = len(request.messages)
+    if not count:
         raise invalid("messages", "at least one message is needed")
-    if len(bodies) > MAX_MESSAGES:
-        raise invalid("messages", f"{len(bodies)} is more than {MAX_MESSAGES} in one request")
-    for index, body in enumerate(bodies):
-        # Short, beginning with data that is not empty, and with no trace of a reserved or an empty
-        # attribute key: nothing to check.
-        plain = 2 < len(body) <= _PLAIN_BYTES and body[0] == 0x0A and body[1]
-        if not plain or b"goog" in body or b"\x0a\x00" in body:
-            error = _fault(request.messages[index])
-            if error:
-                raise invalid(f"messages[{index}].{error[0]}", error[1])
+    if count > MAX_MESSAGES:
+        raise invalid("messages", f"{count} is more than {MAX_MESSAGES} in one request")
+    for index in positions:
+        error = _fault(request.messages[index])
+        if error:
+            raise invalid(f"messages[{index}].{error[0]}", error[1])
 
 
 def _fault(message: schema.PubsubMessage) -> tuple[str, str] | None:
@@ -115,17 +100,15 @@ def frame(bodies: Sequence[bytes], *, first_id: int, time: float) -> list[bytes]
     tail = b"\x22" + varint(len(timestamp)) + timestamp
     id_header = b"\x1a" + varint(len(str(first_id)))
     added = len(id_header) + len(str(first_id)) + len(tail)
-    tail += _ACK_ID_HEADER
+    shape = b"%b%b" + id_header + b"%d" + tail + _ACK_ID_HEADER
     headers: dict[int, bytes] = {}
-    records: list[bytes] = []
-    for number, body in enumerate(bodies, first_id):
-        header = headers.get(len(body))
-        if header is None:
-            inner = b"\x12" + varint(len(body) + added)
-            total = len(inner) + len(body) + added + len(_ACK_ID_HEADER) + ack_ids.LENGTH
-            header = headers[len(body)] = b"\x0a" + varint(total) + inner
-        records.append(b"%b%b%b%d%b" % (header, body, id_header, number, tail))
-    return records
+    for size in set(map(len, bodies)):
+        inner = b"\x12" + varint(size + added)
+        total = len(inner) + size + added + len(_ACK_ID_HEADER) + ack_ids.LENGTH
+        headers[size] = b"\x0a" + varint(total) + inner
+    return [
+        shape % (headers[len(body)], body, number) for number, body in enumerate(bodies, first_id)
+    ]
 
 
 def publish_response(first_id: int, count: int) -> bytes:

@@ -247,7 +247,7 @@ class Emulator:
         name = self._name(topic, "topics")
         bodies = [message.SerializeToString()]
         with self._refusals_as_value_errors():
-            records.check_messages(bodies, schema.PublishRequest(messages=[message]))
+            records.check_messages(schema.PublishRequest(messages=[message]), [0])
             message_id = self._broker.publish(name, bodies, now=self.clock.now())
         self._wake()
         return str(message_id)

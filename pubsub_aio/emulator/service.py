@@ -157,9 +157,9 @@ class Service:
     def _publish(self, data: bytes) -> bytes:
         records.check_request_size(data)
         request = parse("PublishRequest", data)
-        bodies = records.bodies_of(data, request)
         self.broker.topic(request.topic)
-        records.check_messages(bodies, request)
+        bodies = records.bodies_of(data)
+        records.check_messages(request, records.doubtful(data, bodies))
         first_id = self.broker.publish(request.topic, bodies, now=self.clock.now())
         return records.publish_response(first_id, len(bodies))
 

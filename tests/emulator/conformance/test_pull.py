@@ -2,7 +2,7 @@
 
 import pytest
 from google.api_core.exceptions import InvalidArgument, NotFound
-from google.pubsub_v1 import AcknowledgeRequest, PullResponse, ReceivedMessage
+from google.pubsub_v1 import PullResponse, ReceivedMessage
 
 from tests.emulator.conformance.marks import google_falls_short
 from tests.emulator.conformance.servers import Server, texts
@@ -103,9 +103,10 @@ def test_outstanding_message_is_not_delivered_again(server: Server) -> None:
 
 def test_acked_message_is_gone_and_double_ack_is_ok(server: Server) -> None:
     subscription, delivery = deliver_one(server)
+    server.modify_ack_deadline(subscription, delivery, seconds=1)
     server.acknowledge(subscription, delivery)
     server.acknowledge(subscription, delivery)
-    server.let_time_pass(11)
+    server.let_time_pass(2)
 
     assert server.pull_now(subscription) == []
 
@@ -141,31 +142,31 @@ def test_ack_deadline_expiry_redelivers(server: Server) -> None:
 
 
 def test_ack_deadline_is_the_subscriptions_own(server: Server) -> None:
-    subscription, _ = deliver_one(server, ack_deadline_seconds=15)
-    server.let_time_pass(12)
+    subscription, _ = deliver_one(server, ack_deadline_seconds=12)
+    server.let_time_pass(11)
     assert server.pull_now(subscription) == []
-    server.let_time_pass(4)
+    server.let_time_pass(2)
 
     assert texts(server.pull_now(subscription)) == ["a"]
 
 
 def test_modack_extends_lease(server: Server) -> None:
     subscription, delivery = deliver_one(server)
-    server.modify_ack_deadline(subscription, delivery, seconds=14)
+    server.modify_ack_deadline(subscription, delivery, seconds=12)
     server.let_time_pass(11)
     assert server.pull_now(subscription) == []
-    server.let_time_pass(4)
+    server.let_time_pass(2)
 
     assert texts(server.pull_now(subscription)) == ["a"]
 
 
 def test_modack_counts_from_when_it_comes(server: Server) -> None:
     subscription, delivery = deliver_one(server)
-    server.let_time_pass(4)
-    server.modify_ack_deadline(subscription, delivery, seconds=10)
-    server.let_time_pass(8)
+    server.let_time_pass(2)
+    server.modify_ack_deadline(subscription, delivery, seconds=3)
+    server.let_time_pass(2)
     assert server.pull_now(subscription) == []
-    server.let_time_pass(3)
+    server.let_time_pass(2)
 
     assert texts(server.pull_now(subscription)) == ["a"]
 
@@ -270,9 +271,9 @@ def test_ack_ids_are_new_for_every_delivery(server: Server) -> None:
 def test_one_request_acks_many(server: Server) -> None:
     topic, subscription = server.create_pair()
     server.publish(topic, *["a"] * 1_000)
-    ack_ids = [delivery.ack_id for delivery in server.receive(subscription, 1_000)]
-    request = AcknowledgeRequest(subscription=subscription, ack_ids=ack_ids)
-    server.call(server.subscriber.acknowledge, request)
-    server.let_time_pass(11)
+    received = server.receive(subscription, 1_000)
+    server.modify_ack_deadline(subscription, *received, seconds=1)
+    server.acknowledge(subscription, *received)
+    server.let_time_pass(2)
 
     assert server.pull_now(subscription) == []
