@@ -72,5 +72,3 @@ async def _emulator(host: str, port: int) -> int:
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from google.iam.v1.iam_policy_pb2 import GetIamPolicyRequest as GetIamPolicyRequest
     from google.iam.v1.iam_policy_pb2 import SetIamPolicyRequest as SetIamPolicyRequest
     from google.iam.v1.iam_policy_pb2 import TestIamPermissionsRequest as TestIamPermissionsRequest
-    from google.iam.v1.iam_policy_pb2 import TestIamPermissionsResponse as TestIamPermissionsResponse
+    from google.iam.v1.iam_policy_pb2 import (
+        TestIamPermissionsResponse as TestIamPermissionsResponse,
+    )
     from google.iam.v1.policy_pb2 import Policy as Policy
-    from google.protobuf.any_pb2 import Any as AnyMessage
     from google.protobuf.duration_pb2 import Duration as Duration
     from google.protobuf.empty_pb2 import Empty as Empty
     from google.protobuf.field_mask_pb2 import FieldMask as FieldMask
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         """A PublishRequest whose messages are left as bytes."""
 
         messages: list[bytes]
+
 
 PACKAGES = ("google.pubsub.v1", "google.iam.v1", "google.protobuf", "google.rpc")
 """Where a bare name is looked up, in this order."""
@@ -68,9 +70,7 @@ def _add_raw() -> None:
     )
     field = descriptor_pb2.FieldDescriptorProto
     request = raw.message_type.add(name="RawPublishRequest")
-    request.field.add(
-        name="messages", number=2, type=field.TYPE_BYTES, label=field.LABEL_REPEATED
-    )
+    request.field.add(name="messages", number=2, type=field.TYPE_BYTES, label=field.LABEL_REPEATED)
     pool.Add(raw)
 
 

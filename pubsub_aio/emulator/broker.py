@@ -7,22 +7,13 @@ subscriptions may have something to deliver.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 from pubsub_aio._wire import schema
-from pubsub_aio.emulator import ack_ids, records, settings
+from pubsub_aio.emulator import ack_ids, records, resources, settings
 from pubsub_aio.emulator.alarms import Alarms
 from pubsub_aio.emulator.journal import Journal
-from pubsub_aio.emulator.names import (
-    DELETED_TOPIC,
-    check_name,
-    check_project,
-    id_of,
-    project_of,
-)
-from pubsub_aio.emulator.paging import page_of
+from pubsub_aio.emulator.names import DELETED_TOPIC, check_name, id_of, project_of
 from pubsub_aio.emulator.response import Consumer
 from pubsub_aio.emulator.snapshots import Snapshot
 from pubsub_aio.emulator.status import Code, StatusError, already_exists, invalid, not_found
@@ -33,8 +24,6 @@ STREAM_LIFE = 1_800.0
 """Seconds after which the service ends a stream."""
 
 _TRIM_BYTES = 4 * 1024 * 1024
-
-Resource = TypeVar("Resource", Topic, Subscription, Snapshot)
 
 
 class Broker:
@@ -115,25 +104,25 @@ class Broker:
 
     def topic(self, name: str) -> Topic:
         """The topic of that name."""
-        return _find(self.topics, name, "topics", field="topic")
+        return resources.find(self.topics, name, "topics", field="topic")
 
     def update_topic(
         self, config: schema.Topic, mask: schema.FieldMask, *, now: float
     ) -> schema.Topic:
         """Change the named settings of a topic."""
-        topic = _find(self.topics, config.name, "topics", field="topic.name")
+        topic = resources.find(self.topics, config.name, "topics", field="topic.name")
         settings.check_mask(mask, settings.MUTABLE_TOPIC, config)
-        changed = _merged(topic.config, config, mask)
+        changed = resources.merged(topic.config, config, mask)
         settings.check_topic(changed)
         topic.config = changed
         for subscription in topic.subscriptions.values():
-            _show_retention(subscription.config, changed)
+            resources.show_retention(subscription.config, changed)
         self._alarms.set(topic, topic.poll(now))
         return changed
 
     def list_topics(self, project: str, *, size: int, token: str) -> tuple[list[Topic], str]:
         """A page of a project's topics."""
-        return _page(self.topics, project, size, token)
+        return resources.page(self.topics, project, size, token)
 
     def delete_topic(self, name: str, *, now: float) -> None:
         """Delete a topic; its subscriptions keep what they have not acked."""
@@ -143,7 +132,7 @@ class Broker:
         topic.config.ClearField("message_retention_duration")
         for subscription in topic.subscriptions.values():
             subscription.config.topic = DELETED_TOPIC
-            _show_retention(subscription.config, topic.config)
+            resources.show_retention(subscription.config, topic.config)
         for snapshot in topic.snapshots.values():
             snapshot.config.topic = DELETED_TOPIC
         topic.trim(now)
@@ -163,12 +152,15 @@ class Broker:
         """Create a subscription; it gets what is published from now on."""
         for output in ("detached", "analytics_hub_subscription_info"):
             config.ClearField(output)
+        topic = resources.find(self.topics, config.topic, "topics", field="topic")
+        if not config.name:
+            project = project_of(config.topic)
+            config.name = f"projects/{project}/subscriptions/subscription-{self._next_serial()}"
         settings.check_subscription(config)
-        topic = _find(self.topics, config.topic, "topics", field="topic")
         self._check_dead_letter_topic(config)
         if config.name in self.subscriptions:
             raise already_exists(config.name)
-        _show_retention(config, topic.config)
+        resources.show_retention(config, topic.config)
         uid = (self._instance << 32) | self._next_serial()
         subscription = Subscription(uid, config, topic, self.journal, now=now)
         self.journal.subscribed(uid, config.name, topic.serial)
@@ -178,16 +170,18 @@ class Broker:
 
     def subscription(self, name: str) -> Subscription:
         """The subscription of that name."""
-        return _find(self.subscriptions, name, "subscriptions", field="subscription")
+        return resources.find(self.subscriptions, name, "subscriptions", field="subscription")
 
     def update_subscription(
         self, config: schema.Subscription, mask: schema.FieldMask, *, now: float
     ) -> schema.Subscription:
         """Change the named settings of a subscription."""
         name = config.name
-        subscription = _find(self.subscriptions, name, "subscriptions", field="subscription.name")
+        subscription = resources.find(
+            self.subscriptions, name, "subscriptions", field="subscription.name"
+        )
         settings.check_mask(mask, settings.MUTABLE_SUBSCRIPTION, config)
-        changed = _merged(subscription.config, config, mask)
+        changed = resources.merged(subscription.config, config, mask)
         settings.check_subscription(changed)
         self._check_dead_letter_topic(changed)
         subscription.configure(changed)
@@ -203,7 +197,7 @@ class Broker:
         self, project: str, *, size: int, token: str
     ) -> tuple[list[Subscription], str]:
         """A page of a project's subscriptions."""
-        return _page(self.subscriptions, project, size, token)
+        return resources.page(self.subscriptions, project, size, token)
 
     def delete_subscription(self, name: str, *, now: float) -> None:
         """Delete a subscription; its streams end."""
@@ -230,9 +224,7 @@ class Broker:
 
     # Delivering and settling
 
-    def pull(
-        self, subscription: Subscription, *, limit: int, now: float
-    ) -> tuple[bytes, bool]:
+    def pull(self, subscription: Subscription, *, limit: int, now: float) -> tuple[bytes, bool]:
         """Lease messages for one Pull; see `take`."""
         subscription.check_attached()
         if self.subscriptions.get(subscription.config.name) is not subscription:
@@ -294,25 +286,26 @@ class Broker:
         return {ids[at]: reason for at, reason in failed.items()}
 
     def _forward_dead(self, subscription: Subscription, now: float) -> None:
-        """Publish what was tried often enough to the dead-letter topic."""
-        dead, subscription.deliveries.dead = subscription.deliveries.dead, []
-        name = subscription.config.name
-        target = self.topics.get(subscription.config.dead_letter_policy.dead_letter_topic)
-        for offset, attempts in dead if target else ():
-            if subscription.deliveries.progress.is_settled(offset):
+        """Publish what was tried often enough to the dead-letter topic, if that exists."""
+        deliveries, name = subscription.deliveries, subscription.config.name
+        dead, deliveries.dead = deliveries.dead, []
+        target = subscription.config.dead_letter_policy.dead_letter_topic
+        if target not in self.topics:
+            return
+        for offset, attempts in dead:
+            if deliveries.progress.is_settled(offset):
                 continue
             message = records.message_of(subscription.topic.log.record(offset))
-            published = message.publish_time.ToDatetime().isoformat(timespec="milliseconds") + "Z"
+            published = message.publish_time.ToDatetime().isoformat(timespec="milliseconds")
             prefix = "CloudPubSubDeadLetterSource"
             message.attributes[f"{prefix}DeliveryCount"] = str(attempts)
             message.attributes[f"{prefix}Subscription"] = id_of(name)
             message.attributes[f"{prefix}SubscriptionProject"] = project_of(name)
-            message.attributes[f"{prefix}TopicPublishTime"] = published
+            message.attributes[f"{prefix}TopicPublishTime"] = f"{published}Z"
             message.ClearField("message_id")
             message.ClearField("publish_time")
-            assert target is not None
-            self.publish(target.config.name, [message.SerializeToString()], now=now)
-            subscription.deliveries.discard(offset)
+            self.publish(target, [message.SerializeToString()], now=now)
+            deliveries.discard(offset)
 
     # Streams
 
@@ -338,19 +331,14 @@ class Broker:
             max_messages=max_messages,
             max_bytes=max_bytes,
             opened_at=now,
-            ends_at=now + self._stream_life,
         )
-        same = [s for s in subscription.streams.values() if client_id and s.client_id == client_id]
-        for predecessor in same:
+        for predecessor in subscription.streams_of(client_id):
             reason = f"another stream took over client_id {client_id!r}"
             self._end_stream(predecessor, StatusError(Code.ABORTED, reason))
             self.close_stream(predecessor, now=now)
-        subscription.streams[stream.number] = stream
-        subscription.deliveries.consumers[stream.number] = stream
-        if client_id in subscription.left:
-            subscription.deliveries.hand_over(subscription.left.pop(client_id), stream)
+        subscription.join(stream)
         subscription.active_at = now
-        self._alarms.set(stream, stream.ends_at)
+        self._alarms.set(stream, now + self._stream_life)
         self.changed.add(subscription)
         return stream
 
@@ -361,18 +349,10 @@ class Broker:
     def close_stream(self, stream: Stream, *, now: float) -> None:
         """Forget a stream; its leases run on until they end or its client comes back."""
         subscription = stream.subscription
-        if subscription.streams.pop(stream.number, None) is None:
+        if stream.number not in subscription.streams:
             return
         self._alarms.forget(stream)
-        subscription.left = {
-            client: left for client, left in subscription.left.items() if left.held_messages
-        }
-        if stream.client_id and stream.held_messages:
-            subscription.left[stream.client_id] = stream
-        consumers = subscription.deliveries.consumers
-        for number in [n for n, c in consumers.items() if n not in subscription.streams]:
-            if consumers[number] not in subscription.left.values():
-                del consumers[number]
+        subscription.leave(stream)
         subscription.active_at = now
         if self.subscriptions.get(subscription.config.name) is subscription:
             self._settle(subscription, now)
@@ -399,25 +379,21 @@ class Broker:
 
     def snapshot(self, name: str) -> Snapshot:
         """The snapshot of that name."""
-        return _find(self.snapshots, name, "snapshots", field="snapshot")
+        return resources.find(self.snapshots, name, "snapshots", field="snapshot")
 
-    def update_snapshot(
-        self, config: schema.Snapshot, mask: schema.FieldMask
-    ) -> schema.Snapshot:
+    def update_snapshot(self, config: schema.Snapshot, mask: schema.FieldMask) -> schema.Snapshot:
         """Change the named settings of a snapshot."""
-        snapshot = _find(self.snapshots, config.name, "snapshots", field="snapshot.name")
+        snapshot = resources.find(self.snapshots, config.name, "snapshots", field="snapshot.name")
         settings.check_mask(mask, settings.MUTABLE_SNAPSHOT, config)
-        changed = _merged(snapshot.config, config, mask)
+        changed = resources.merged(snapshot.config, config, mask)
         settings.check_snapshot_labels(changed)
         snapshot.config = changed
         self._alarms.set(snapshot, snapshot.expires_at)
         return changed
 
-    def list_snapshots(
-        self, project: str, *, size: int, token: str
-    ) -> tuple[list[Snapshot], str]:
+    def list_snapshots(self, project: str, *, size: int, token: str) -> tuple[list[Snapshot], str]:
         """A page of a project's snapshots."""
-        return _page(self.snapshots, project, size, token)
+        return resources.page(self.snapshots, project, size, token)
 
     def delete_snapshot(self, name: str, *, now: float) -> None:
         """Delete a snapshot, and what only it kept."""
@@ -449,40 +425,3 @@ class Broker:
         target = subscription.topic.log.first_since(time)
         subscription.deliveries.seek_offset(target, kept_from=subscription.kept_from(now))
         self._settled(subscription, (), {}, now)
-
-
-def _find(found: dict[str, Resource], name: str, kind: str, *, field: str) -> Resource:
-    """The resource of that name, or the service's refusal."""
-    resource = found.get(name)
-    if resource is None:
-        check_name(name, kind, field=field)
-        raise not_found(name)
-    return resource
-
-
-def _page(
-    found: dict[str, Resource], project: str, size: int, token: str
-) -> tuple[list[Resource], str]:
-    check_project(project, field="project")
-    names = [name for name in found if name.startswith(f"{project}/")]
-    page, next_token = page_of(names, size=size, token=token)
-    return [found[name] for name in page], next_token
-
-
-Config = TypeVar("Config", schema.Topic, schema.Subscription, schema.Snapshot)
-
-
-def _merged(old: Config, new: Config, mask: schema.FieldMask) -> Config:
-    """A copy of `old` with the fields that the mask names taken from `new`."""
-    merged = type(old)()
-    merged.CopyFrom(old)
-    mask.MergeMessage(new, merged, True, True)
-    return merged
-
-
-def _show_retention(config: schema.Subscription, topic: schema.Topic) -> None:
-    """A subscription shows its topic's retention."""
-    if topic.HasField("message_retention_duration"):
-        config.topic_message_retention_duration.CopyFrom(topic.message_retention_duration)
-    else:
-        config.ClearField("topic_message_retention_duration")

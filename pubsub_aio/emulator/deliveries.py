@@ -113,9 +113,9 @@ class Deliveries:
                 if leased and queue is self._again:
                     self._release(offset)
                     leased = False
-                if block and not leased and not block.settled[offset & MASK]:
-                    if not self._lease_one(block, offset, response):
-                        return
+                waits = block is not None and not leased and not block.settled[offset & MASK]
+                if block and waits and not self._lease_one(block, offset, response):
+                    return
                 queue.popleft()
 
     def _take_selected(self, response: Response) -> int:
@@ -259,9 +259,7 @@ class Deliveries:
         self._journal.modified(self.uid, issued, offsets, seconds, failed, now)
         return failed
 
-    def _match(
-        self, issued: array[int], offsets: array[int]
-    ) -> tuple[list[int], dict[int, str]]:
+    def _match(self, issued: array[int], offsets: array[int]) -> tuple[list[int], dict[int, str]]:
         """The positions of deliveries that hold a lease, and why the others do not.
 
         Raises:

@@ -108,7 +108,7 @@ class Faults:
         self._calls.setdefault(rpc, []).append(fault)
 
     def next_call(self, rpc: str) -> tuple[float, StatusError | None, bool]:
-        """What is wrong with a call: a delay, an error, and whether it takes effect all the same."""
+        """What is wrong with a call: a delay, an error, whether it takes effect all the same."""
         waiting = self._calls.get(rpc)
         if not waiting:
             return 0.0, None, False
@@ -157,12 +157,14 @@ class Faults:
     async def while_stalled(self, subscription: str, direction: Direction) -> None:
         """Return once nothing stalls that direction of the subscription's streams."""
         while True:
-            for target, stalled, over in self._stalls.values():
-                if target in (None, subscription) and stalled in ("both", direction):
-                    break
-            else:
+            stalls = [
+                over
+                for target, stalled, over in self._stalls.values()
+                if target in (None, subscription) and stalled in ("both", direction)
+            ]
+            if not stalls:
                 return
-            await over.wait()
+            await stalls[0].wait()
 
     # Messages
 

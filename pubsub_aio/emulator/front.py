@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import cast
 
 PREFACE = b"PRI * HTTP/2.0"
 
@@ -117,11 +118,11 @@ class Connection(asyncio.Protocol):
         self._piped = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        client = cast("asyncio.Transport", transport)
         if self._front.refusing:
-            transport.abort()
+            client.abort()
             return
-        self._client.transport = transport
+        self._client.transport = client
         self._front.connections.add(self)
         self.flow()
 
@@ -166,7 +167,8 @@ class Connection(asyncio.Protocol):
 
     def _hand_to_http(self) -> None:
         client = self._client.transport
-        assert client is not None
+        if client is None:
+            return
         handler = self._front.http()
         client.set_protocol(handler)
         handler.connection_made(client)
@@ -218,8 +220,7 @@ class _Backend(asyncio.Protocol):
         self._connection = connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._connection.backend_ready(transport)
+        self._connection.backend_ready(cast("asyncio.Transport", transport))
 
     def data_received(self, data: bytes) -> None:
         self._connection.backend_sent(data)
@@ -233,4 +234,3 @@ class _Backend(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._connection.backend_full(full=False)
-

@@ -43,6 +43,7 @@ def grpc_server(service: Service, faults: Faults) -> grpc.aio.Server:
     server = grpc.aio.server(options=OPTIONS)
     methods: dict[str, dict[str, grpc.RpcMethodHandler[bytes, bytes]]] = {}
     for rpc in RPCS:
+        handler: grpc.RpcMethodHandler[bytes, bytes]
         if rpc.name == "StreamingPull":
             handler = grpc.stream_stream_rpc_method_handler(_streaming(service, faults))
         else:
@@ -68,13 +69,11 @@ def _unary(service: Service, rpc: Rpc) -> Callable[[bytes, Context], Awaitable[b
     return handle
 
 
-def _streaming(
-    service: Service, faults: Faults
-) -> Callable[[object, Context], Awaitable[None]]:
+def _streaming(service: Service, faults: Faults) -> Callable[[object, Context], Awaitable[None]]:
     async def handle(_: object, context: Context) -> None:
         async def read() -> bytes | None:
-            data = await context.read()
-            return None if data is grpc.aio.EOF else data
+            data: object = await context.read()
+            return data if isinstance(data, bytes) else None  # grpc.aio.EOF
 
         session = StreamSession(service, faults, read=read, write=context.write)
         try:

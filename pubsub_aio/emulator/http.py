@@ -15,10 +15,28 @@ except ImportError as error:
 from pubsub_aio.emulator.rest_api import RestApi
 
 if TYPE_CHECKING:
+    from aiohttp import StreamReader
+    from aiohttp.abc import AbstractStreamWriter
+    from aiohttp.http import RawRequestMessage
+
     from pubsub_aio.emulator.service import Service
 
 # JSON carries data as base64, so a legal request may be a third larger than the service's limit.
 _MAX_BODY = 20 * 1024 * 1024
+
+
+def _request(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: web.RequestHandler,
+    writer: AbstractStreamWriter,
+    task: asyncio.Task[None],
+) -> web.BaseRequest:
+    """What aiohttp makes itself, but for the size of body that it accepts."""
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(
+        message, payload, protocol, writer, task, loop, client_max_size=_MAX_BODY
+    )
 
 
 class HttpServer:
@@ -28,7 +46,7 @@ class HttpServer:
         self._api = RestApi(service)
         self._server = web.Server(
             self._handle,
-            request_factory=self._request,
+            request_factory=_request,
             handler_cancellation=True,  # or a Pull whose client left would still take messages
             access_log=None,
         )
@@ -40,15 +58,6 @@ class HttpServer:
     async def close(self) -> None:
         """End every connection."""
         await self._server.shutdown(timeout=0.1)
-
-    @staticmethod
-    def _request(
-        message: object, payload: object, protocol: object, writer: object, task: object
-    ) -> web.BaseRequest:
-        loop = asyncio.get_running_loop()
-        return web.BaseRequest(
-            message, payload, protocol, writer, task, loop, client_max_size=_MAX_BODY
-        )
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.path == "/":

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import NamedTuple
 
 from pubsub_aio.emulator import ack_ids, records
 
@@ -70,7 +69,8 @@ class PublishedMessage:
     modacks: list[Modack] = field(default_factory=list)
 
 
-class _Published(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Published:
     topic: int
     name: str
     first: int
@@ -83,7 +83,8 @@ class _Published(NamedTuple):
         return len(self.messages)
 
 
-class _Delivered(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Delivered:
     subscription: int
     offset: int
     size: int
@@ -96,7 +97,8 @@ class _Delivered(NamedTuple):
         return self.size
 
 
-class _Settled(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Settled:
     subscription: int
     issued: array[int]
     offsets: array[int]
@@ -127,7 +129,13 @@ class Journal:
             self._subscriptions[uid] = (name, topic)
 
     def published(
-        self, topic: int, name: str, first: int, messages: Sequence[bytes], first_id: int, time: float
+        self,
+        topic: int,
+        name: str,
+        first: int,
+        messages: Sequence[bytes],
+        first_id: int,
+        time: float,
     ) -> None:
         """Note messages, as records, that took consecutive offsets and ids."""
         if not self._history:

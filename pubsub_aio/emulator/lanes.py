@@ -60,7 +60,7 @@ class Lanes:
         lane.holder = consumer
 
     def ready(self, consumer: int, *, now: float) -> Iterator[int]:
-        """Waiting messages that this consumer may have; each is held before the next is asked for."""
+        """Waiting messages that this consumer may have; hold each before asking for the next."""
         for lane in list(self._waiting.values()):
             if lane.not_before > now or (lane.held and lane.holder != consumer):
                 continue

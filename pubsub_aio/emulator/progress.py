@@ -67,7 +67,9 @@ class Progress:
 
     def stand_at(self, position: Position) -> None:
         """Take over a position; the cursor goes back to its first unsettled message."""
-        self.blocks = {number: Block(bytearray(flags)) for number, flags in position.settled.items()}
+        self.blocks = {
+            number: Block(bytearray(flags)) for number, flags in position.settled.items()
+        }
         self.frontier = position.frontier
         self.cursor = position.low
         self.unsettled = sum(block.left for block in self.blocks.values())
@@ -115,7 +117,7 @@ class Progress:
             yield Run(block, number, begin, end)
 
     def cut(self, start: int, stop: int) -> Iterator[Run]:
-        """The messages from `start` up to `stop`, by block; those of a dropped block are left out."""
+        """The messages from `start` up to `stop`, by block; a dropped block's are left out."""
         while start < stop:
             number = start >> SHIFT
             end = min(stop, (number + 1) << SHIFT)

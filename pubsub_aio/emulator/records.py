@@ -143,5 +143,3 @@ def check_request_size(data: bytes) -> None:
     """Refuse a request that is larger than the service takes."""
     if len(data) > MAX_REQUEST_BYTES:
         raise invalid("request", f"{len(data)} bytes is more than {MAX_REQUEST_BYTES}")
-
-

@@ -15,7 +15,14 @@ MAX_MESSAGES = 1_000
 class Consumer:
     """Somebody who takes messages: a stream, or one Pull call."""
 
-    __slots__ = ("ack_deadline", "held_bytes", "held_messages", "max_bytes", "max_messages", "number")
+    __slots__ = (
+        "ack_deadline",
+        "held_bytes",
+        "held_messages",
+        "max_bytes",
+        "max_messages",
+        "number",
+    )
 
     def __init__(
         self, number: int, *, ack_deadline: float, max_messages: int = 0, max_bytes: int = 0

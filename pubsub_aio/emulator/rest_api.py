@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from google.protobuf import json_format
 from google.protobuf.message import Message
@@ -20,7 +19,8 @@ from pubsub_aio.emulator.status import Code, StatusError, invalid
 if TYPE_CHECKING:
     from pubsub_aio.emulator.service import Service
 
-    Json = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
+    # Deeper levels are protobuf's to check.
+    Json = dict[str, Any] | list[Any] | str | int | float | bool | None
 
 HTTP_STATUS = {
     Code.CANCELLED: 499,
@@ -47,6 +47,8 @@ _SYSTEM = re.compile(
     r"|upload_protocol|uploadType"
 )
 
+_PUBLISHED = {"data", "attributes", "orderingKey"}
+
 
 class _Route(NamedTuple):
     verb: str
@@ -59,9 +61,9 @@ def _routes() -> Iterator[_Route]:
     for rpc in RPCS:
         for route in rpc.http:
             verb, _, template = route.partition(" ")
-            head, field, shape, tail = re.fullmatch(
-                r"(.*)\{([\w.]+)=([^}]*)\}(.*)", template
-            ).groups()
+            head, _, rest = template.partition("{")
+            variable, _, tail = rest.partition("}")
+            field, _, shape = variable.partition("=")
             name = re.escape(shape).replace(r"\*", "[^/]+")
             path = re.compile(f"{re.escape(head)}({name}){re.escape(tail)}")
             yield _Route(verb, path, field, rpc)
@@ -89,9 +91,7 @@ class RestApi:
             return HTTP_STATUS[error.code], _render_error(error)
 
 
-def _parse(
-    verb: str, path: str, query: Mapping[str, str], body: bytes
-) -> tuple[Rpc, Message]:
+def _parse(verb: str, path: str, query: Mapping[str, str], body: bytes) -> tuple[Rpc, Message]:
     """Which RPC is asked for, and its request."""
     for route in ROUTES:
         match = route.path.fullmatch(path) if route.verb == verb else None
@@ -107,7 +107,7 @@ def _parse(
     for key, value in query.items():
         if not _SYSTEM.fullmatch(key):
             _put(fields, key, value)
-    _fill(rpc, request, fields)
+    _fill(request, fields)
     target = request
     *parents, field = route.field.split(".")
     for parent in parents:
@@ -139,15 +139,14 @@ def _put(fields: dict[str, Json], key: str, value: str) -> None:
     fields[last] = value
 
 
-def _fill(rpc: Rpc, request: Message, fields: dict[str, Json]) -> None:
+def _fill(request: Message, fields: dict[str, Json]) -> None:
     """Set a request's fields from JSON."""
-    if rpc.name == "Publish" and _fill_publish(request, fields):
+    if isinstance(request, schema.PublishRequest) and _fill_publish(request, fields):
         return
-    mask = fields.pop("updateMask", None) or fields.pop("update_mask", None)
+    mask = fields.get("updateMask")
     if isinstance(mask, str):
-        # Either spelling of a field's name is accepted.
-        paths = [re.sub(r"([A-Z])", lambda m: "_" + m[1].lower(), p) for p in mask.split(",")]
-        request.update_mask.paths.extend(path for path in paths if path)
+        # Either spelling of a field's name is accepted; protobuf knows one.
+        fields["updateMask"] = re.sub(r"_([a-z])", lambda found: found[1].upper(), mask)
     try:
         json_format.ParseDict(fields, request, descriptor_pool=schema.pool)
     except (json_format.ParseError, RecursionError) as error:
@@ -161,17 +160,16 @@ def _fill_publish(request: schema.PublishRequest, fields: dict[str, Json]) -> bo
         return False
     try:
         for message in messages:
-            if not set(message) <= {"data", "attributes", "orderingKey"}:
-                request.Clear()
-                return False
+            if not isinstance(message, dict) or not message.keys() <= _PUBLISHED:
+                raise TypeError
             request.messages.add(
                 data=base64.b64decode(message.get("data", ""), validate=True),
                 attributes=message.get("attributes"),
                 ordering_key=message.get("orderingKey"),
             )
-    except (TypeError, AttributeError, ValueError, binascii.Error):
-        request.Clear()
-        return False  # the careful way finds out what is wrong
+    except (TypeError, ValueError):
+        request.Clear()  # the careful way accepts it or finds out what is wrong
+        return False
     return True
 
 
@@ -210,7 +208,9 @@ def _render_error(error: StatusError) -> bytes:
         "message": error.message,
         "status": error.code.name,
     }
-    details = json_format.MessageToDict(status_of(error), descriptor_pool=schema.pool).get("details")
+    details = json_format.MessageToDict(status_of(error), descriptor_pool=schema.pool).get(
+        "details"
+    )
     if details:
         shown["details"] = details
     return json.dumps({"error": shown}, indent=2).encode()

@@ -21,7 +21,7 @@ from pubsub_aio.emulator.clock import Clock, SystemClock, VirtualClock
 from pubsub_aio.emulator.faults import Faults
 from pubsub_aio.emulator.journal import HISTORY, Journal, PublishedMessage
 from pubsub_aio.emulator.listener import Listener
-from pubsub_aio.emulator.service import Service
+from pubsub_aio.emulator.service import DELIVERY_LAG, Service
 from pubsub_aio.emulator.status import Code, StatusError
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class Emulator:
         project: The project of resources that are named without one.
         history: How many messages, with what became of them, are remembered for inspection.
         stream_life: Seconds after which a stream is ended, as the service does it.
+        delivery_lag: Seconds of real time between a publish and its delivery.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Emulator:
         project: str = PROJECT,
         history: int = HISTORY,
         stream_life: float = STREAM_LIFE,
+        delivery_lag: float = DELIVERY_LAG,
     ) -> None:
         self.project = project
         self.clock: Clock = clock or SystemClock()
@@ -81,7 +83,7 @@ class Emulator:
             instance=secrets.randbits(32), journal=Journal(history), stream_life=stream_life
         )
         self.faults = Faults(self._broker, self._wake)
-        self._service = Service(self._broker, self.clock, self.faults)
+        self._service = Service(self._broker, self.clock, self.faults, delivery_lag=delivery_lag)
         self._service.on_time_changed = self._set_timer
         self._listener: Listener | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -151,6 +153,7 @@ class Emulator:
 
     async def _quiet(self) -> None:
         """Return once nobody has anything to deliver, or its client does not read."""
+        self._service.wake_published()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_BLOCKED):
                 while True:
@@ -209,7 +212,7 @@ class Emulator:
         """
         name = self._name(topic, "topics")
         with self._refusals_as_value_errors():
-            config = schema.Topic(name=name, **settings)
+            config = schema.message_class("google.pubsub.v1.Topic")(name=name, **settings)
             self._broker.create_topic(config, now=self.clock.now())
         self._wake()
         return name
@@ -227,7 +230,8 @@ class Emulator:
         if topic not in self._broker.topics:
             self.create_topic(topic)
         with self._refusals_as_value_errors():
-            config = schema.Subscription(name=name, topic=topic, **settings)
+            made = schema.message_class("google.pubsub.v1.Subscription")
+            config = made(name=name, topic=topic, **settings)
             self._broker.create_subscription(config, now=self.clock.now())
         self._wake()
         return name
@@ -241,9 +245,7 @@ class Emulator:
         ordering_key: str = "",
     ) -> str:
         """Publish a message; returns its id."""
-        message = schema.PubsubMessage(
-            data=data, attributes=attributes, ordering_key=ordering_key
-        )
+        message = schema.PubsubMessage(data=data, attributes=attributes, ordering_key=ordering_key)
         name = self._name(topic, "topics")
         bodies = [message.SerializeToString()]
         with self._refusals_as_value_errors():
@@ -276,7 +278,7 @@ class Emulator:
 
     def streams(self, subscription: str | None = None) -> list[OpenStream]:
         """The open streams, of one subscription or all."""
-        targets = self._broker.subscriptions.values()
+        targets = list(self._broker.subscriptions.values())
         if subscription is not None:
             targets = [self._subscription(subscription)]
         return [

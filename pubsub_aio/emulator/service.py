@@ -7,9 +7,9 @@ import contextlib
 import logging
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from pubsub_aio._wire import schema
 from pubsub_aio.emulator import records
@@ -19,16 +19,23 @@ from pubsub_aio.emulator.settings import not_yet
 from pubsub_aio.emulator.status import Code, StatusError, invalid
 
 if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
     from pubsub_aio.emulator.broker import Broker
     from pubsub_aio.emulator.clock import Clock
     from pubsub_aio.emulator.subscriptions import Subscription
+
+Parsed = TypeVar("Parsed", bound=Message)
 
 log = logging.getLogger("pubsub_aio.emulator")
 
 PULL_PATIENCE = 20.0
 """Seconds that a Pull waits for a message, if its client does not say how long it waits."""
+
+DELIVERY_LAG = 0.02
+"""Seconds from a publish to its delivery.
+
+The service's publishers are answered well before anybody receives the message, and tests, those of
+Google's clients among them, rely on it. The lag also lets single publishes gather in one response.
+"""
 
 _EXACTLY_ONCE_FAILURE = "Some acknowledgement ids in the request failed; see the ErrorInfo."
 
@@ -64,7 +71,9 @@ class _Faults(Protocol):
 class Service:
     """Answers calls. It reads the clock, waits where the API waits, and wakes who must go on."""
 
-    def __init__(self, broker: Broker, clock: Clock, faults: _Faults) -> None:
+    def __init__(
+        self, broker: Broker, clock: Clock, faults: _Faults, *, delivery_lag: float = DELIVERY_LAG
+    ) -> None:
         self.broker = broker
         self.clock = clock
         self.waiters: dict[Subscription, set[Waiter]] = {}
@@ -75,7 +84,10 @@ class Service:
         self.stirred = asyncio.Event()
         """Set when that happens, and replaced by another."""
         self._faults = faults
+        self._delivery_lag = delivery_lag
         self._next_at = math.inf
+        self._published: set[Subscription] = set()
+        self._published_timer: asyncio.TimerHandle | None = None
 
     # Calls
 
@@ -109,21 +121,20 @@ class Service:
         return reply
 
     async def _answer(self, rpc: Rpc, data: bytes, patience: float) -> bytes:
-        if rpc.name == "Publish":
-            return self._publish(data)
+        records.check_request_size(data)
         if rpc.service in (SCHEMAS, IAM):
             raise not_yet(rpc.name)
-        request = parse(rpc.request, data)
+        if rpc.name == "Publish":
+            return self._publish(data)
         if rpc.name == "Pull":
-            return await self._pull(request, patience)
+            return await self._pull(parse(schema.PullRequest, data), patience)
         if rpc.name == "Acknowledge":
-            self._acknowledge(request)
-        elif rpc.name == "ModifyAckDeadline":
-            self._modify_ack_deadline(request)
-        else:
-            reply = HANDLERS[rpc.name](self.broker, request, self.clock.now())
-            return reply.SerializeToString() if reply else b""
-        return b""
+            return self._acknowledge(parse(schema.AcknowledgeRequest, data))
+        if rpc.name == "ModifyAckDeadline":
+            return self._modify_ack_deadline(parse(schema.ModifyAckDeadlineRequest, data))
+        request = parse(schema.message_class(f"google.pubsub.v1.{rpc.request}"), data)
+        reply = HANDLERS[rpc.name](self.broker, request, self.clock.now())
+        return reply.SerializeToString() if reply else b""
 
     def wake(self) -> None:
         """Wake those for whom something may have changed."""
@@ -138,6 +149,23 @@ class Service:
         if self.broker.next_at != self._next_at:
             self._next_at = self.broker.next_at
             self.on_time_changed()
+
+    def wake_later(self) -> None:
+        """Wake them after the delivery lag: what changed is that messages were published."""
+        self._published |= self.broker.changed
+        self.broker.changed.clear()
+        if not self._published_timer:
+            loop = asyncio.get_running_loop()
+            self._published_timer = loop.call_later(self._delivery_lag, self.wake_published)
+
+    def wake_published(self) -> None:
+        """Let what was published be delivered."""
+        if self._published_timer:
+            self._published_timer.cancel()
+            self._published_timer = None
+        self.broker.changed |= self._published
+        self._published.clear()
+        self.wake()
 
     @contextlib.contextmanager
     def waiter(self, subscription: Subscription) -> Iterator[Waiter]:
@@ -155,12 +183,12 @@ class Service:
     # The busy RPCs
 
     def _publish(self, data: bytes) -> bytes:
-        records.check_request_size(data)
-        request = parse("PublishRequest", data)
+        request = parse(schema.PublishRequest, data)
         self.broker.topic(request.topic)
         bodies = records.bodies_of(data)
         records.check_messages(request, records.doubtful(data, bodies))
         first_id = self.broker.publish(request.topic, bodies, now=self.clock.now())
+        self.wake_later()
         return records.publish_response(first_id, len(bodies))
 
     async def _pull(self, request: schema.PullRequest, patience: float) -> bytes:
@@ -207,22 +235,21 @@ class Service:
         refused = self._faults.next_confirmations(subscription.config.name, ids)
         return refused, [ack_id for ack_id in ids if ack_id not in refused] if refused else ids
 
-    def _acknowledge(self, request: schema.AcknowledgeRequest) -> None:
+    def _acknowledge(self, request: schema.AcknowledgeRequest) -> bytes:
         subscription = self.broker.subscription(request.subscription)
-        _confirm(self.acknowledge(subscription, _ids(request)))
+        return _confirm(self.acknowledge(subscription, _ids(request)))
 
-    def _modify_ack_deadline(self, request: schema.ModifyAckDeadlineRequest) -> None:
+    def _modify_ack_deadline(self, request: schema.ModifyAckDeadlineRequest) -> bytes:
         subscription = self.broker.subscription(request.subscription)
-        seconds = request.ack_deadline_seconds
-        _confirm(self.modify(subscription, _ids(request), seconds))
+        return _confirm(self.modify(subscription, _ids(request), request.ack_deadline_seconds))
 
 
-def parse(name: str, data: bytes) -> Message:
+def parse(message_class: type[Parsed], data: bytes) -> Parsed:
     """A request's bytes as its message."""
-    message_class: type[Message] = getattr(schema, name)
     try:
         return message_class.FromString(data)
     except DecodeError as error:
+        name = message_class.DESCRIPTOR.name
         raise invalid("request", f"not a valid {name}: {error}") from error
 
 
@@ -232,6 +259,8 @@ def _ids(request: schema.AcknowledgeRequest | schema.ModifyAckDeadlineRequest) -
     return list(request.ack_ids)
 
 
-def _confirm(refused: dict[str, str]) -> None:
+def _confirm(refused: dict[str, str]) -> bytes:
+    """An empty reply, unless something was refused."""
     if refused:
         raise StatusError(Code.INVALID_ARGUMENT, _EXACTLY_ONCE_FAILURE, ack_errors=refused)
+    return b""

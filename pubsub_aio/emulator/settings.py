@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
 
 from pubsub_aio._wire import schema
+from pubsub_aio.emulator.durations import check_duration, seconds_of
+from pubsub_aio.emulator.exports import check_export
 from pubsub_aio.emulator.filters import Filter, FilterError, parse_filter
 from pubsub_aio.emulator.names import check_name
 from pubsub_aio.emulator.status import Code, StatusError, invalid
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import Descriptor
 
 MINUTE = 60
 DAY = 24 * 60 * MINUTE
@@ -18,6 +24,7 @@ DEFAULT_RETENTION = 7 * DAY
 DEFAULT_EXPIRATION = 31 * DAY
 
 _LABEL_KEY = re.compile(r"[a-z][a-z0-9_\-]{0,62}")
+_KMS_KEY = re.compile(r"projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+")
 _LABEL_VALUE = re.compile(r"[a-z0-9_\-]{0,63}")
 
 MUTABLE_TOPIC = frozenset(
@@ -58,9 +65,11 @@ def check_topic(topic: schema.Topic) -> None:
     check_name(topic.name, "topics", field="name")
     _check_labels(topic.labels)
     if topic.HasField("message_retention_duration"):
-        _check_duration(
+        check_duration(
             topic.message_retention_duration, "message_retention_duration", 10 * MINUTE, 31 * DAY
         )
+    if topic.kms_key_name and not _KMS_KEY.fullmatch(topic.kms_key_name):
+        raise invalid("kms_key_name", "must be projects/P/locations/L/keyRings/R/cryptoKeys/K")
     if topic.HasField("schema_settings"):
         raise not_yet("schema_settings")
     if topic.message_transforms:
@@ -76,20 +85,20 @@ def check_subscription(subscription: schema.Subscription) -> None:
         raise not_yet("push_config.push_endpoint")
     if subscription.message_transforms:
         raise not_yet("message_transforms")
-    _check_export(subscription)
+    check_export(subscription)
     if not subscription.ack_deadline_seconds:
         subscription.ack_deadline_seconds = DEFAULT_ACK_DEADLINE
     check_ack_deadline(subscription.ack_deadline_seconds, "ack_deadline_seconds")
     if not subscription.HasField("message_retention_duration"):
         subscription.message_retention_duration.seconds = DEFAULT_RETENTION
-    _check_duration(
+    check_duration(
         subscription.message_retention_duration, "message_retention_duration", 10 * MINUTE, 31 * DAY
     )
     if not subscription.HasField("expiration_policy"):
         subscription.expiration_policy.ttl.seconds = DEFAULT_EXPIRATION
     elif subscription.expiration_policy.HasField("ttl"):
         ttl = subscription.expiration_policy.ttl
-        _check_duration(ttl, "expiration_policy.ttl", DAY, 100 * 365 * DAY)
+        check_duration(ttl, "expiration_policy.ttl", DAY, 100 * 365 * DAY)
     if subscription.HasField("retry_policy"):
         _check_retry_policy(subscription.retry_policy)
     if subscription.HasField("dead_letter_policy"):
@@ -127,7 +136,7 @@ def check_mask(mask: schema.FieldMask, mutable: frozenset[str], target: schema.M
     if not mask.paths:
         raise invalid("update_mask", "must name at least one field to change")
     for path in mask.paths:
-        descriptor = target.DESCRIPTOR
+        descriptor = cast("Descriptor | None", target.DESCRIPTOR)
         for part in path.split("."):
             field = descriptor.fields_by_name.get(part) if descriptor else None
             if field is None:
@@ -135,11 +144,6 @@ def check_mask(mask: schema.FieldMask, mutable: frozenset[str], target: schema.M
             descriptor = field.message_type
         if path.split(".")[0] not in mutable:
             raise invalid("update_mask", f"{path!r} cannot be changed")
-
-
-def seconds_of(duration: schema.Duration) -> float:
-    """A duration as a number."""
-    return float(duration.seconds + duration.nanos / 1e9)
 
 
 def not_yet(feature: str) -> StatusError:
@@ -164,19 +168,13 @@ def _check_labels(labels: Mapping[str, str]) -> None:
             )
 
 
-def _check_duration(duration: schema.Duration, field: str, least: float, most: float) -> None:
-    seconds = seconds_of(duration)
-    if not least <= seconds <= most:
-        raise invalid(field, f"{seconds:g}s must be between {least:g}s and {most:g}s")
-
-
 def _check_retry_policy(policy: schema.RetryPolicy) -> None:
     if not policy.HasField("minimum_backoff"):
         policy.minimum_backoff.seconds = 10
     if not policy.HasField("maximum_backoff"):
         policy.maximum_backoff.seconds = 600
-    _check_duration(policy.minimum_backoff, "retry_policy.minimum_backoff", 0, 600)
-    _check_duration(policy.maximum_backoff, "retry_policy.maximum_backoff", 0, 600)
+    check_duration(policy.minimum_backoff, "retry_policy.minimum_backoff", 0, 600)
+    check_duration(policy.maximum_backoff, "retry_policy.maximum_backoff", 0, 600)
     if seconds_of(policy.maximum_backoff) < seconds_of(policy.minimum_backoff):
         raise invalid("retry_policy.maximum_backoff", "must not be less than minimum_backoff")
 
@@ -190,25 +188,3 @@ def _check_dead_letter_policy(policy: schema.DeadLetterPolicy) -> None:
             f"{policy.max_delivery_attempts} must be between 5 and 100",
         )
     check_name(policy.dead_letter_topic, "topics", field="dead_letter_policy.dead_letter_topic")
-
-
-def _check_export(subscription: schema.Subscription) -> None:
-    """Settings of subscriptions that write elsewhere are checked and kept; nothing is written."""
-    kinds = ("bigquery_config", "cloud_storage_config", "bigtable_config")
-    given = [kind for kind in kinds if subscription.HasField(kind)]
-    if len(given) > 1:
-        raise invalid(given[1], f"cannot be set together with {given[0]}")
-    if not given:
-        return
-    if subscription.HasField("bigquery_config"):
-        if not subscription.bigquery_config.table:
-            raise invalid("bigquery_config.table", "must be PROJECT.DATASET.TABLE")
-        subscription.bigquery_config.state = schema.BigQueryConfig.State.ACTIVE
-    elif subscription.HasField("cloud_storage_config"):
-        if not subscription.cloud_storage_config.bucket:
-            raise invalid("cloud_storage_config.bucket", "must name a bucket")
-        subscription.cloud_storage_config.state = schema.CloudStorageConfig.State.ACTIVE
-    else:
-        if not subscription.bigtable_config.table:
-            raise invalid("bigtable_config.table", "must name a table")
-        subscription.bigtable_config.state = schema.BigtableConfig.State.ACTIVE

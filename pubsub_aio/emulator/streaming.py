@@ -66,7 +66,7 @@ class StreamSession:
             await self._service.clock.sleep(delay)
         if error:
             raise error
-        first = parse("StreamingPullRequest", data)
+        first = parse(schema.StreamingPullRequest, data)
         stream = self._open(first)
         try:
             with self._service.waiter(stream.subscription) as waiter:
@@ -134,7 +134,7 @@ class StreamSession:
             self._heed(stream, first)
             while (data := await self._read()) is not None:
                 await self._faults.while_stalled(name, "requests")
-                request = parse("StreamingPullRequest", data)
+                request = parse(schema.StreamingPullRequest, data)
                 _check_later(request)
                 if request.stream_ack_deadline_seconds:
                     stream.ack_deadline = float(request.stream_ack_deadline_seconds)
@@ -213,4 +213,3 @@ def _properties(stream: Stream) -> bytes:
         message_ordering_enabled=config.enable_message_ordering,
     )
     return schema.StreamingPullResponse(subscription_properties=properties).SerializeToString()
-

@@ -6,8 +6,9 @@ import math
 from typing import TYPE_CHECKING
 
 from pubsub_aio.emulator.deliveries import Deliveries, Rules
+from pubsub_aio.emulator.durations import seconds_of
 from pubsub_aio.emulator.response import Consumer
-from pubsub_aio.emulator.settings import parsed_filter, seconds_of
+from pubsub_aio.emulator.settings import parsed_filter
 from pubsub_aio.emulator.status import Code, StatusError
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 class Stream(Consumer):
     """One StreamingPull call."""
 
-    __slots__ = ("client_id", "ended", "ends_at", "opened_at", "subscription")
+    __slots__ = ("client_id", "ended", "opened_at", "subscription")
 
     def __init__(
         self,
@@ -31,7 +32,6 @@ class Stream(Consumer):
         max_messages: int,
         max_bytes: int,
         opened_at: float,
-        ends_at: float,
     ) -> None:
         super().__init__(
             number, ack_deadline=ack_deadline, max_messages=max_messages, max_bytes=max_bytes
@@ -39,7 +39,6 @@ class Stream(Consumer):
         self.subscription = subscription
         self.client_id = client_id
         self.opened_at = opened_at
-        self.ends_at = ends_at
         self.ended: StatusError | None = None
 
 
@@ -54,12 +53,11 @@ class Subscription:
         self.topic = topic
         self.active_at = now
         self.streams: dict[int, Stream] = {}
-        self.left: dict[str, Stream] = {}
-        """Closed streams that still hold messages, by client id."""
         self.pulls = 0
         """Pull calls that are waiting for a message."""
         self.deliveries = Deliveries(uid, topic.log, self._rules(), journal)
         self._acked_from = topic.log.next if config.retain_acked_messages else None
+        self._left: dict[str, Stream] = {}  # closed streams that still hold messages, by client id
 
     def configure(self, config: schema.Subscription) -> None:
         """Take over changed settings."""
@@ -83,8 +81,8 @@ class Subscription:
 
     @property
     def retention(self) -> float:
-        """Seconds for which an unacked message is kept."""
-        return seconds_of(self.config.message_retention_duration)
+        """Seconds for which an unacked message is kept: no less than its topic keeps all."""
+        return max(seconds_of(self.config.message_retention_duration), self.topic.retention)
 
     def kept_from(self, now: float) -> int:
         """The first message that can be sought back to although it was acked."""
@@ -124,6 +122,27 @@ class Subscription:
         # What is published after now cannot age out before now + retention.
         aged_at = (now if oldest is None else oldest) + self.retention
         return min(self.deliveries.next_at, self.expires_at, aged_at)
+
+    # Streams
+
+    def streams_of(self, client_id: str) -> list[Stream]:
+        """The open streams of a client that gave an id."""
+        return [s for s in self.streams.values() if client_id and s.client_id == client_id]
+
+    def join(self, stream: Stream) -> None:
+        """Take in a stream; it takes over what its client still holds from an earlier one."""
+        self.streams[stream.number] = stream
+        self.deliveries.consumers[stream.number] = stream
+        if stream.client_id in self._left:
+            self.deliveries.hand_over(self._left.pop(stream.client_id), stream)
+
+    def leave(self, stream: Stream) -> None:
+        """Forget a stream; its leases run on until they end or its client comes back."""
+        del self.streams[stream.number]
+        left = {**self._left, stream.client_id: stream}
+        self._left = {client: old for client, old in left.items() if client and old.held_messages}
+        kept = [*self.streams.values(), *self._left.values()]
+        self.deliveries.consumers = {consumer.number: consumer for consumer in kept}
 
     def end_streams(self, error: StatusError) -> None:
         """Tell every open stream that it is over."""

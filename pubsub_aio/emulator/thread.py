@@ -14,6 +14,7 @@ from pubsub_aio.emulator.clock import Clock
 from pubsub_aio.emulator.faults import Faults
 from pubsub_aio.emulator.journal import HISTORY, PublishedMessage
 from pubsub_aio.emulator.server import PROJECT, Emulator, OpenStream
+from pubsub_aio.emulator.service import DELIVERY_LAG
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -34,6 +35,7 @@ class EmulatorThread:
         project: str = PROJECT,
         history: int = HISTORY,
         stream_life: float = STREAM_LIFE,
+        delivery_lag: float = DELIVERY_LAG,
     ) -> None:
         self.project = project
         self._emulator = Emulator(
@@ -43,6 +45,7 @@ class EmulatorThread:
             project=project,
             history=history,
             stream_life=stream_life,
+            delivery_lag=delivery_lag,
         )
         self.faults = cast("Faults", _InLoop(self, self._emulator.faults))
         self._loop = asyncio.new_event_loop()
@@ -87,18 +90,18 @@ class EmulatorThread:
     def until(self, condition: Callable[[], bool], *, timeout: float = 10.0) -> None:
         """See `Emulator.until`; the condition may use this object's methods."""
         ends_at = time.monotonic() + timeout
-        seen = self._call(self._emulator.activity)
+        seen = self.call(self._emulator.activity)
         while not condition():
             left = ends_at - time.monotonic()
             seen = self._await(asyncio.wait_for(self._emulator.activity_after(seen), left))
 
     def create_topic(self, topic: str, **settings: object) -> str:
         """See `Emulator.create_topic`."""
-        return self._call(self._emulator.create_topic, topic, **settings)
+        return self.call(self._emulator.create_topic, topic, **settings)
 
     def create_subscription(self, subscription: str, topic: str, **settings: object) -> str:
         """See `Emulator.create_subscription`."""
-        return self._call(self._emulator.create_subscription, subscription, topic, **settings)
+        return self.call(self._emulator.create_subscription, subscription, topic, **settings)
 
     def publish(
         self,
@@ -109,35 +112,35 @@ class EmulatorThread:
         ordering_key: str = "",
     ) -> str:
         """See `Emulator.publish`."""
-        return self._call(
+        return self.call(
             self._emulator.publish, topic, data, attributes=attributes, ordering_key=ordering_key
         )
 
     def messages(self, topic: str | None = None) -> list[PublishedMessage]:
         """See `Emulator.messages`."""
-        return self._call(self._emulator.messages, topic)
+        return self.call(self._emulator.messages, topic)
 
     def message(self, message_id: str) -> PublishedMessage:
         """See `Emulator.message`."""
-        return self._call(self._emulator.message, message_id)
+        return self.call(self._emulator.message, message_id)
 
     def backlog(self, subscription: str) -> int:
         """See `Emulator.backlog`."""
-        return self._call(self._emulator.backlog, subscription)
+        return self.call(self._emulator.backlog, subscription)
 
     def outstanding(self, subscription: str) -> int:
         """See `Emulator.outstanding`."""
-        return self._call(self._emulator.outstanding, subscription)
+        return self.call(self._emulator.outstanding, subscription)
 
     def streams(self, subscription: str | None = None) -> list[OpenStream]:
         """See `Emulator.streams`."""
-        return self._call(self._emulator.streams, subscription)
+        return self.call(self._emulator.streams, subscription)
 
     def _await(self, awaitable: Coroutine[object, object, T]) -> T:
         return asyncio.run_coroutine_threadsafe(awaitable, self._loop).result()
 
-    def _call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function where the emulator lives."""
+    def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function in the emulator's own thread."""
 
         async def call() -> T:
             return function(*args, **kwargs)
@@ -156,6 +159,6 @@ class _InLoop:
         method = getattr(self._target, name)
 
         def call(*args: object, **kwargs: object) -> object:
-            return self._owner._call(method, *args, **kwargs)
+            return self._owner.call(method, *args, **kwargs)
 
         return call

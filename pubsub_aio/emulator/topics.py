@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pubsub_aio.emulator import records
+from pubsub_aio.emulator.durations import seconds_of
 from pubsub_aio.emulator.log import TopicLog
-from pubsub_aio.emulator.settings import seconds_of
 
 if TYPE_CHECKING:
     from pubsub_aio._wire import schema
@@ -47,9 +47,7 @@ class Topic:
             self.log.append(framed, time=self._time)
         else:
             self.log.skip(len(framed))
-        self._journal.published(
-            self.serial, self.config.name, first, framed, first_id, self._time
-        )
+        self._journal.published(self.serial, self.config.name, first, framed, first_id, self._time)
         return first_id
 
     def kept_since(self, now: float) -> int:
