@@ -1,1 +1,81 @@
-"""Pytest fixtures."""
+"""Pytest fixtures: a Pub/Sub server for tests. Installed with the package; nothing to import.
+
+    def test_something(pubsub_emulator):
+        subscription = pubsub_emulator.create_subscription("worker", "orders")
+        ...  # any Pub/Sub client finds the server through PUBSUB_EMULATOR_HOST
+
+`pubsub_emulator` is a project of its own on one server for the whole run, and so it is cheap;
+`pubsub_emulator_virtual` is a server of its own whose clock only the test moves. Both point
+PUBSUB_EMULATOR_HOST, PUBSUB_PROJECT_ID and GOOGLE_CLOUD_PROJECT to it, and restore them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pubsub_aio.emulator import EmulatorThread
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def pubsub_emulator_server() -> Iterator[EmulatorThread]:
+    """One Pub/Sub server for the whole run; `PUBSUB_EMULATOR_HOST` points to it."""
+    from pubsub_aio.emulator import EmulatorThread
+
+    with EmulatorThread() as emulator, _environment(PUBSUB_EMULATOR_HOST=emulator.address):
+        yield emulator
+
+
+@pytest.fixture
+def pubsub_emulator(pubsub_emulator_server: EmulatorThread) -> Iterator[EmulatorThread]:
+    """The session's server with a project of the test's own, deleted when the test is over."""
+    emulator = pubsub_emulator_server
+    before, emulator.project = emulator.project, f"test-project-{next(_numbers)}"
+    try:
+        with _pointing_to(emulator):
+            yield emulator
+    finally:
+        emulator.faults.clear()
+        emulator.delete_project()
+        emulator.project = before
+
+
+@pytest.fixture
+def pubsub_emulator_virtual() -> Iterator[EmulatorThread]:
+    """A server of the test's own, whose clock only the test moves."""
+    from pubsub_aio.emulator import EmulatorThread, VirtualClock
+
+    project = f"test-project-{next(_numbers)}"
+    with EmulatorThread(clock=VirtualClock(), project=project) as emulator, _pointing_to(emulator):
+        yield emulator
+
+
+def _pointing_to(emulator: EmulatorThread) -> contextlib.AbstractContextManager[None]:
+    return _environment(
+        PUBSUB_EMULATOR_HOST=emulator.address,
+        PUBSUB_PROJECT_ID=emulator.project,
+        GOOGLE_CLOUD_PROJECT=emulator.project,
+    )
+
+
+@contextlib.contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    """Set environment variables, and restore them."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

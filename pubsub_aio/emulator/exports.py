@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from pubsub_aio._wire import schema
-from pubsub_aio.emulator.durations import check_duration, seconds_of
+from pubsub_aio.emulator.durations import check_duration
 from pubsub_aio.emulator.status import invalid
 
 if TYPE_CHECKING:
@@ -44,10 +44,7 @@ def _check_cloud_storage(subscription: schema.Subscription) -> None:
     if config.filename_suffix.endswith("/"):
         raise invalid("cloud_storage_config.filename_suffix", "must not end in a slash")
     if config.HasField("max_duration"):
-        field = "cloud_storage_config.max_duration"
-        check_duration(config.max_duration, field, 60, 600)
-        if seconds_of(config.max_duration) > subscription.ack_deadline_seconds:
-            raise invalid(field, "must not be longer than ack_deadline_seconds")
+        check_duration(config.max_duration, "cloud_storage_config.max_duration", 60, 600)
     if config.max_bytes and not 1_000 <= config.max_bytes <= 10 * _GIB:
         raise invalid("cloud_storage_config.max_bytes", "must be between 1 KB and 10 GiB")
     if config.max_messages and config.max_messages < 1_000:

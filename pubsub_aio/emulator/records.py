@@ -100,7 +100,7 @@ def frame(bodies: Sequence[bytes], *, first_id: int, time: float) -> list[bytes]
     tail = b"\x22" + varint(len(timestamp)) + timestamp
     id_header = b"\x1a" + varint(len(str(first_id)))
     added = len(id_header) + len(str(first_id)) + len(tail)
-    shape = b"%b%b" + id_header + b"%d" + tail + _ACK_ID_HEADER
+    shape = b"%b%b" + id_header + b"%d" + tail.replace(b"%", b"%%") + _ACK_ID_HEADER
     headers: dict[int, bytes] = {}
     for size in set(map(len, bodies)):
         inner = b"\x12" + varint(size + added)

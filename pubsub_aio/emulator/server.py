@@ -58,7 +58,7 @@ class Emulator:
         host: Where to listen. There are no credentials: whoever can reach it can use it.
         port: The port; zero takes a free one.
         clock: A `VirtualClock` for tests that must not wait; the machine's time if none is given.
-        project: The project of resources that are named without one.
+        project: The project of resources that are named without one; it may be changed later.
         history: How many messages, with what became of them, are remembered for inspection.
         stream_life: Seconds after which a stream is ended, as the service does it.
         delivery_lag: Seconds of real time between a publish and its delivery.
@@ -254,16 +254,32 @@ class Emulator:
         self._wake()
         return str(message_id)
 
+    def delete_project(self) -> None:
+        """Delete every topic, subscription and snapshot of the project."""
+        now, broker, mine = self.clock.now(), self._broker, f"projects/{self.project}/"
+        for name in [name for name in broker.subscriptions if name.startswith(mine)]:
+            broker.delete_subscription(name, now=now)
+        for name in [name for name in broker.snapshots if name.startswith(mine)]:
+            broker.delete_snapshot(name, now=now)
+        for name in [name for name in broker.topics if name.startswith(mine)]:
+            broker.delete_topic(name, now=now)
+        self._wake()
+
     # What goes on
 
     def messages(self, topic: str | None = None) -> list[PublishedMessage]:
-        """The latest messages, of one topic or all, each with its deliveries, acks and modacks."""
-        wanted = None if topic is None else self._name(topic, "topics")
-        return self._broker.journal.messages(lambda name: wanted in (None, name))
+        """The latest messages, each with its deliveries, acks and modacks, oldest first.
+
+        Those of one topic, or of all topics of the project.
+        """
+        wanted = f"projects/{self.project}/" if topic is None else self._name(topic, "topics")
+        return self._broker.journal.messages(
+            lambda name: name.startswith(wanted) if topic is None else name == wanted
+        )
 
     def message(self, message_id: str) -> PublishedMessage:
         """One message, by its id. KeyError if it is not among the latest."""
-        for message in self.messages():
+        for message in self._broker.journal.messages(lambda _: True):
             if message.message_id == message_id:
                 return message
         raise KeyError(message_id)
@@ -277,10 +293,13 @@ class Emulator:
         return self._subscription(subscription).deliveries.outstanding
 
     def streams(self, subscription: str | None = None) -> list[OpenStream]:
-        """The open streams, of one subscription or all."""
-        targets = list(self._broker.subscriptions.values())
+        """The open streams, of one subscription or of all of the project."""
         if subscription is not None:
             targets = [self._subscription(subscription)]
+        else:
+            mine = f"projects/{self.project}/"
+            every = self._broker.subscriptions.items()
+            targets = [target for name, target in every if name.startswith(mine)]
         return [
             OpenStream(
                 subscription=target.config.name,

@@ -27,7 +27,7 @@ Parsed = TypeVar("Parsed", bound=Message)
 
 log = logging.getLogger("pubsub_aio.emulator")
 
-PULL_PATIENCE = 20.0
+PULL_PATIENCE = 8.0
 """Seconds that a Pull waits for a message, if its client does not say how long it waits."""
 
 DELIVERY_LAG = 0.02

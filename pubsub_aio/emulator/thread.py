@@ -37,7 +37,6 @@ class EmulatorThread:
         stream_life: float = STREAM_LIFE,
         delivery_lag: float = DELIVERY_LAG,
     ) -> None:
-        self.project = project
         self._emulator = Emulator(
             host=host,
             port=port,
@@ -83,6 +82,15 @@ class EmulatorThread:
         """`host:port`, as PUBSUB_EMULATOR_HOST wants it."""
         return self._emulator.address
 
+    @property
+    def project(self) -> str:
+        """The project of resources that are named without one."""
+        return self._emulator.project
+
+    @project.setter
+    def project(self, project: str) -> None:
+        self._emulator.project = project
+
     def advance(self, seconds: float) -> None:
         """See `Emulator.advance`."""
         self._await(self._emulator.advance(seconds))
@@ -115,6 +123,10 @@ class EmulatorThread:
         return self.call(
             self._emulator.publish, topic, data, attributes=attributes, ordering_key=ordering_key
         )
+
+    def delete_project(self) -> None:
+        """See `Emulator.delete_project`."""
+        self.call(self._emulator.delete_project)
 
     def messages(self, topic: str | None = None) -> list[PublishedMessage]:
         """See `Emulator.messages`."""

@@ -1,0 +1,83 @@
+"""The embedded emulator serving Google's own client: publish, receive, acknowledge, count.
+
+Run it with `nox -s demo`; it ends by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+
+from google.cloud import pubsub_v1
+from google.cloud.pubsub_v1.subscriber.message import Message
+
+from pubsub_aio.emulator import EmulatorThread
+
+MESSAGES = 10_000
+PROJECT = "demo-project"
+
+
+def main() -> None:
+    """Send messages through the emulator and say what became of them."""
+    began = time.perf_counter()
+    with EmulatorThread(project=PROJECT) as emulator:
+        ready = time.perf_counter() - began
+        os.environ["PUBSUB_EMULATOR_HOST"] = emulator.address
+        subscription = emulator.create_subscription("orders-worker", "orders")
+        print(f"Pub/Sub emulator on {emulator.address}, ready in {ready * 1000:.0f} ms")
+
+        published, publish_time = publish(f"projects/{PROJECT}/topics/orders")
+        print(f"published {len(published):,} messages with google-cloud-pubsub")
+        received, receive_time = receive(subscription, len(published))
+        print(f"received and acknowledged {received.total():,} on one stream")
+        emulator.until(lambda: emulator.backlog(subscription) == 0)
+
+        lost = len(published - received.keys())
+        duplicated = received.total() - len(received)
+        print()
+        print("Summary")
+        print(f"  published    {len(published):>8,}   {len(published) / publish_time:>10,.0f} a second")
+        print(f"  received     {len(received):>8,}   {len(received) / receive_time:>10,.0f} a second")
+        print(f"  lost         {lost:>8,}")
+        print(f"  duplicated   {duplicated:>8,}")
+        print(f"  left behind  {emulator.backlog(subscription):>8,}")
+        if lost or emulator.backlog(subscription):
+            raise SystemExit("the demo lost messages")
+
+
+def publish(topic: str) -> tuple[set[str], float]:
+    """Publish with Google's client; returns the ids and the seconds it took."""
+    began = time.perf_counter()
+    with pubsub_v1.PublisherClient() as publisher:
+        futures = [publisher.publish(topic, f"order {n}".encode()) for n in range(MESSAGES)]
+        ids = {future.result(timeout=60) for future in futures}
+    return ids, time.perf_counter() - began
+
+
+def receive(subscription: str, count: int) -> tuple[Counter[str], float]:
+    """Receive with Google's client; returns how often each id came and the seconds it took."""
+    received: Counter[str] = Counter()
+    complete = threading.Event()
+    lock = threading.Lock()
+
+    def handle(message: Message) -> None:
+        with lock:
+            received[message.message_id] += 1
+            if len(received) == count:
+                complete.set()
+        message.ack()
+
+    began = time.perf_counter()
+    with pubsub_v1.SubscriberClient() as subscriber:
+        streaming = subscriber.subscribe(subscription, handle)
+        complete.wait(timeout=120)
+        taken = time.perf_counter() - began
+        streaming.cancel()
+        streaming.result(timeout=60)
+    return received, taken
+
+
+if __name__ == "__main__":
+    main()

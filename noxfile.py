@@ -1,0 +1,78 @@
+"""Everything that is run on this project; each session installs what it needs.
+
+`nox -s demo` shows it, `nox -s tests` tests it, `nox -l` lists the rest.
+"""
+
+from __future__ import annotations
+
+import nox
+
+nox.needs_version = ">=2024.4.15"
+nox.options.default_venv_backend = "uv|virtualenv"
+nox.options.sessions = ["lint", "types", "tests"]
+
+TESTS = [
+    "gcloud-aio-pubsub>=8.0",
+    "hypothesis>=6.100",
+    "pytest>=8.3",
+    "pytest-asyncio>=0.25",
+    "pytest-timeout>=2.3",
+]
+STUBS = ["grpcio-tools>=1.66", "mypy>=1.13", "types-grpcio", "types-protobuf", "types-psutil"]
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """Run the main job on the embedded emulator and end with a summary."""
+    session.install(".[emulator]")
+    session.run("python", "examples/demo.py", *session.posargs)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the tests; arguments go to pytest."""
+    session.install("-e", ".[emulator]", *TESTS)
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check format and style."""
+    session.install("ruff==0.17.4")
+    session.run("ruff", "format", "--check", ".")
+    session.run("ruff", "check", ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check types, strictly."""
+    session.install("-e", ".[emulator]", *TESTS, *STUBS, "matplotlib", "psutil")
+    # Stubs of the protobuf classes, from the same descriptors that the classes are made of.
+    session.run(
+        *("python", "-m", "grpc_tools.protoc", "--pyi_out=."),
+        "--descriptor_set_in=pubsub_aio/_wire/descriptors.binpb",
+        *("pubsub_aio/_wire/pubsub.proto", "pubsub_aio/_wire/schema.proto"),
+    )
+    session.run("mypy")
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure side by side with rivals: `nox -s bench -- emulator`."""
+    names = session.posargs[:1] or ["emulator"]
+    session.install(".[emulator]", "matplotlib>=3.8", "psutil>=5.9")
+    session.run("python", "-m", f"tests.bench.{names[0]}", *session.posargs[1:])
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation, warnings as errors."""
+    session.install(".[emulator]", "mkdocs-material>=9.5", "mkdocstrings[python]>=0.26")
+    session.run("mkdocs", "build", "--strict", *session.posargs)
+
+
+@nox.session
+def build(session: nox.Session) -> None:
+    """Build the distribution, and try the wheel alone in an empty environment."""
+    session.install("build", "twine")
+    session.run("python", "-m", "build", "--outdir", session.create_tmp())

@@ -1,0 +1,79 @@
+"""Figures as people read them: a median, its spread, and a bar to compare with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+RESULTS = Path("bench-results")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One claim: what was measured, and the bar that it is held against."""
+
+    title: str
+    values: Sequence[float]
+    bar: float
+    unit: str = ""
+    at_least: bool = True
+    best: bool = False
+    """Whether the best value counts, as for a start time, and not the median."""
+
+    @property
+    def value(self) -> float:
+        """The value that counts."""
+        if self.best:
+            return max(self.values) if self.at_least else min(self.values)
+        return median(self.values)
+
+    @property
+    def holds(self) -> bool:
+        """Whether the bar is met."""
+        return self.value >= self.bar if self.at_least else self.value <= self.bar
+
+    def __str__(self) -> str:
+        sign = ">=" if self.at_least else "<="
+        verdict = "holds" if self.holds else "FAILS"
+        spread = f"{min(self.values):.3g} to {max(self.values):.3g}"
+        return (
+            f"{self.title:<58} {self.value:>8.3g}{self.unit:<5} ({spread}; n={len(self.values)})"
+            f"   bar {sign} {self.bar:g}{self.unit}  {verdict}"
+        )
+
+
+def plot(figures: Sequence[Figure], name: str) -> Path:
+    """Draw each figure against its bar; returns the picture's path."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    height = 0.55 * len(figures) + 1.6
+    canvas, axes = plt.subplots(figsize=(10, height), constrained_layout=True)
+    for row, figure in enumerate(reversed(figures)):
+        scaled = [value / figure.bar for value in figure.values]
+        colour = "#2a7f62" if figure.holds else "#c0392b"
+        axes.plot(scaled, [row] * len(scaled), "o", color=colour, alpha=0.35, markersize=7)
+        axes.plot([figure.value / figure.bar], [row], "D", color=colour, markersize=8)
+    axes.axvline(1, color="black", linewidth=1)
+    axes.set_xscale("log")
+    axes.set_yticks(range(len(figures)))
+    axes.set_yticklabels(
+        [
+            f"{figure.title}\n{figure.value:.3g}{figure.unit}, "
+            f"bar {'≥' if figure.at_least else '≤'} {figure.bar:g}{figure.unit}"
+            for figure in reversed(figures)
+        ],
+        fontsize=8,
+    )
+    axes.set_ylim(-0.7, len(figures) - 0.3)
+    axes.set_xlabel("measured, as a multiple of the bar (diamond: what counts; dots: each run)")
+    axes.set_title(f"{name}: green meets its bar")
+    axes.grid(visible=True, axis="x", alpha=0.3)
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.png"
+    canvas.savefig(path, dpi=130)
+    return path
