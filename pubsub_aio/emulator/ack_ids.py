@@ -32,6 +32,8 @@ def decode(ids: Sequence[str], subscription: int, *, field: str) -> tuple[array[
     Raises:
         StatusError: INVALID_ARGUMENT for an id that this subscription cannot have issued.
     """
+    if not ids:
+        return array("Q"), array("Q")
     try:
         words = array("Q", bytes.fromhex("".join(ids)))
         if len(words) != _WORDS * len(ids) or set(map(len, ids)) != {LENGTH}:

@@ -7,7 +7,8 @@ subscriptions may have something to deliver.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from pubsub_aio._wire import schema
 from pubsub_aio.emulator import ack_ids, records, resources, settings
@@ -209,8 +210,7 @@ class Broker:
     def detach_subscription(self, name: str, *, now: float) -> None:
         """Cut a subscription off its topic; its messages are dropped and its streams end."""
         subscription = self.subscription(name)
-        subscription.deliveries.settle_before(subscription.topic.log.next)
-        subscription.config.detached = True
+        subscription.detach()
         try:
             subscription.check_attached()
         except StatusError as detached:
@@ -255,25 +255,41 @@ class Broker:
         return payload, more
 
     def acknowledge(
-        self, subscription: Subscription, ids: Sequence[str], *, now: float
+        self,
+        subscription: Subscription,
+        ids: Sequence[str],
+        *,
+        now: float,
+        refuse: Mapping[int, str] = MappingProxyType({}),
     ) -> dict[str, str]:
-        """Settle deliveries; for each id that exactly-once refuses, why."""
+        """Settle deliveries; for each id that exactly-once refuses, why.
+
+        `refuse` is a fault: positions to refuse, and why.
+        """
         if self.next_at <= now:
             self.poll(now)
         issued, offsets = ack_ids.decode(ids, subscription.uid, field="ack_ids")
-        failed = subscription.deliveries.acknowledge(issued, offsets, now=now)
+        deliveries = subscription.deliveries
+        failed = deliveries.acknowledge(issued, offsets, now=now, refuse=refuse)
         return self._settled(subscription, ids, failed, now)
 
     def modify_ack_deadline(
-        self, subscription: Subscription, ids: Sequence[str], seconds: int, *, now: float
+        self,
+        subscription: Subscription,
+        ids: Sequence[str],
+        seconds: int,
+        *,
+        now: float,
+        refuse: Mapping[int, str] = MappingProxyType({}),
     ) -> dict[str, str]:
-        """Move deadlines, or give messages back; for each id that exactly-once refuses, why."""
+        """Move deadlines, or give messages back; otherwise as `acknowledge`."""
         if not 0 <= seconds <= settings.MAX_ACK_DEADLINE:
             raise invalid("ack_deadline_seconds", f"{seconds} must be between 0 and 600")
         if self.next_at <= now:
             self.poll(now)
         issued, offsets = ack_ids.decode(ids, subscription.uid, field="ack_ids")
-        failed = subscription.deliveries.modify(issued, offsets, float(seconds), now=now)
+        deliveries = subscription.deliveries
+        failed = deliveries.modify(issued, offsets, float(seconds), now=now, refuse=refuse)
         return self._settled(subscription, ids, failed, now)
 
     def _settled(
@@ -295,7 +311,7 @@ class Broker:
         for offset, attempts in dead:
             if deliveries.progress.is_settled(offset):
                 continue
-            message = records.message_of(subscription.topic.log.record(offset))
+            message = records.message_of(subscription.log.record(offset))
             published = message.publish_time.ToDatetime().isoformat(timespec="milliseconds")
             prefix = "CloudPubSubDeadLetterSource"
             message.attributes[f"{prefix}DeliveryCount"] = str(attempts)
@@ -422,6 +438,6 @@ class Broker:
         """Ack what was published before `time`; bring back what was published since and is kept."""
         subscription = self.subscription(name)
         subscription.check_attached()
-        target = subscription.topic.log.first_since(time)
+        target = subscription.log.first_since(time)
         subscription.deliveries.seek_offset(target, kept_from=subscription.kept_from(now))
         self._settled(subscription, (), {}, now)

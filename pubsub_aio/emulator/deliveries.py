@@ -6,8 +6,9 @@ import heapq
 import math
 from array import array
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from pubsub_aio.emulator import ack_ids, records
 from pubsub_aio.emulator.filters import Filter
@@ -23,6 +24,7 @@ UNORDERED_ACK_ID = "TRANSIENT_FAILURE_UNORDERED_ACK_ID"
 
 _SCAN = 10_000  # messages looked at in one go where not every message may be delivered
 _FIRST = array("I", [1]) * SPAN
+_COPY = 2  # the delivery that the copy of an acked message is called
 
 
 @dataclass(slots=True)
@@ -62,7 +64,7 @@ class Deliveries:
 
     def _lease_nothing(self) -> None:
         self._returned: deque[int] = deque()
-        self._again: deque[int] = deque()
+        self._copies: deque[tuple[int, bytes]] = deque()
         self._delayed: list[tuple[float, int]] = []
         self._checks: list[tuple[float, int]] = []
         self.dead: list[tuple[int, int]] = []
@@ -70,6 +72,11 @@ class Deliveries:
         self._lanes = Lanes()
         for consumer in self.consumers.values():
             consumer.held_messages = consumer.held_bytes = 0
+
+    def read_from(self, log: TopicLog) -> None:
+        """Take messages from another log, which goes on where this one ended."""
+        self._log = log
+        self.progress.read_from(log)
 
     @property
     def outstanding(self) -> int:
@@ -91,7 +98,8 @@ class Deliveries:
             The `received_messages` of a response, and whether there may be more to look at.
         """
         response = Response(consumer, limit=limit, now=now)
-        self._take_again(response)
+        self._take_copies(response)
+        self._take_returned(response)
         looked = 0
         if self.rules.ordered or self.rules.filter:
             looked = self._take_selected(response)
@@ -103,20 +111,33 @@ class Deliveries:
                     break
         return response.payload, looked >= _SCAN
 
-    def _take_again(self, response: Response) -> None:
-        """Deliver what was delivered before and came back."""
-        for queue in (self._again, self._returned):
-            while queue and response.room > 0:
-                offset = queue[0]
-                block = self.progress.blocks.get(offset >> SHIFT)
-                leased = block is not None and block.ends[offset & MASK] != math.inf
-                if leased and queue is self._again:
+    def _take_copies(self, response: Response) -> None:
+        """A fault: deliver messages again that are leased, or were acked in the meantime."""
+        while self._copies and response.room > 0:
+            offset, record = self._copies[0]
+            block = self.progress.blocks.get(offset >> SHIFT)
+            if block and not block.settled[offset & MASK]:
+                if block.ends[offset & MASK] != math.inf:
                     self._release(offset)
-                    leased = False
-                waits = block is not None and not leased and not block.settled[offset & MASK]
-                if block and waits and not self._lease_one(block, offset, response):
+                if not self._lease_one(block, offset, response):
                     return
-                queue.popleft()
+            else:
+                delivery = ack_ids.delivery(self._epoch, _COPY)
+                ids = ack_ids.encode(self.uid, delivery, offset, offset + 1)
+                response.add([record], ids, attempt=0, held=False)
+                self._journal.delivered(self.uid, offset, 1, self._epoch, _COPY, response.now)
+            self._copies.popleft()
+
+    def _take_returned(self, response: Response) -> None:
+        """Deliver what was given back."""
+        while self._returned and response.room > 0:
+            offset = self._returned[0]
+            block = self.progress.blocks.get(offset >> SHIFT)
+            index = offset & MASK
+            waits = block and block.ends[index] == math.inf and not block.settled[index]
+            if block and waits and not self._lease_one(block, offset, response):
+                return
+            self._returned.popleft()
 
     def _take_selected(self, response: Response) -> int:
         """Deliver one by one, where a filter or an ordering key may be in the way."""
@@ -176,29 +197,41 @@ class Deliveries:
         if self.duplicate_next:
             copies = min(count, self.duplicate_next)
             self.duplicate_next -= copies
-            self._again.extend(range(run.offset, run.offset + copies))
+            self._copies.extend(enumerate(taken[:copies], run.offset))
         self._journal.delivered(self.uid, run.offset, count, self._epoch, issue, response.now)
         return count
 
     # Settling
 
-    def acknowledge(self, issued: array[int], offsets: array[int], *, now: float) -> dict[int, str]:
+    def acknowledge(
+        self,
+        issued: array[int],
+        offsets: array[int],
+        *,
+        now: float,
+        refuse: Mapping[int, str] = MappingProxyType({}),
+    ) -> dict[int, str]:
         """Settle deliveries; says which of them could not be and why, by position.
 
         With exactly-once those are refused; otherwise they are old, and ignored.
+
+        Args:
+            issued: Which delivery of each message.
+            offsets: The messages.
+            now: The time.
+            refuse: A fault: which of them to refuse, and why.
         """
-        if self._settle_run(issued, offsets):
+        if not refuse and self._settle_run(issued, offsets):
             self._journal.acked(self.uid, issued, offsets, (), now)
             return {}
-        good, failed = self._match(issued, offsets)
-        if self.lose_acks:
-            lost, good = good[: self.lose_acks], good[self.lose_acks :]
-            self.lose_acks -= len(lost)
+        good, failed = self._match(issued, offsets, refuse)
+        lost, good = good[: self.lose_acks], good[self.lose_acks :]
+        self.lose_acks -= len(lost)
         if self.rules.ordered:
             failed |= self._settle_in_order(good, offsets)
         else:
             self._settle_leased(offsets[at] for at in good)
-        self._journal.acked(self.uid, issued, offsets, failed, now)
+        self._journal.acked(self.uid, issued, offsets, {*failed, *lost}, now)
         return failed
 
     def _settle_run(self, issued: array[int], offsets: array[int]) -> bool:
@@ -208,7 +241,8 @@ class Deliveries:
         """
         count, start = len(offsets), min(offsets, default=0)
         if (
-            self.rules.ordered
+            not count
+            or self.rules.ordered
             or self.lose_acks
             or max(offsets, default=0) - start != count - 1
             or issued.count(issued[0]) != count
@@ -244,10 +278,16 @@ class Deliveries:
         return failed
 
     def modify(
-        self, issued: array[int], offsets: array[int], seconds: float, *, now: float
+        self,
+        issued: array[int],
+        offsets: array[int],
+        seconds: float,
+        *,
+        now: float,
+        refuse: Mapping[int, str] = MappingProxyType({}),
     ) -> dict[int, str]:
-        """Let leases end `seconds` from now; zero gives the messages back."""
-        good, failed = self._match(issued, offsets)
+        """Let leases end `seconds` from now; zero gives the messages back. See `acknowledge`."""
+        good, failed = self._match(issued, offsets, refuse)
         for offset in sorted(offsets[at] for at in good):
             number, index = offset >> SHIFT, offset & MASK
             block = self.progress.blocks[number]
@@ -259,7 +299,9 @@ class Deliveries:
         self._journal.modified(self.uid, issued, offsets, seconds, failed, now)
         return failed
 
-    def _match(self, issued: array[int], offsets: array[int]) -> tuple[list[int], dict[int, str]]:
+    def _match(
+        self, issued: array[int], offsets: array[int], refuse: Mapping[int, str]
+    ) -> tuple[list[int], dict[int, str]]:
         """The positions of deliveries that hold a lease, and why the others do not.
 
         Raises:
@@ -278,11 +320,13 @@ class Deliveries:
                 and block.ends[index] != math.inf
                 and issued[at] == current + block.issues[index]
             ):
-                if offset not in seen:
+                if at in refuse:
+                    failed[at] = refuse[at]
+                elif offset not in seen:
                     seen.add(offset)
                     good.append(at)
             elif self._was_issued(issued[at] - current, offset, block):
-                failed[at] = INVALID_ACK_ID
+                failed[at] = refuse.get(at, INVALID_ACK_ID)
             else:
                 raise invalid("ack_ids", f"the one at position {at} was never issued")
         return good, failed

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
+from pubsub_aio.emulator.deliveries import INVALID_ACK_ID
 from pubsub_aio.emulator.rpcs import BY_NAME
 from pubsub_aio.emulator.status import Code, StatusError
 
@@ -58,16 +60,23 @@ class Faults:
     """What goes wrong next. Faults of one kind add up and happen in the order they were asked for.
 
     RPCs are named as in the API (`"Publish"`, `"StreamingPull"`), codes as in gRPC
-    (`"UNAVAILABLE"`), subscriptions by their full name.
+    (`"UNAVAILABLE"`), subscriptions by their full or short name. Mistakes are ValueErrors.
     """
 
-    def __init__(self, broker: Broker, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        find: Callable[[str], Subscription],
+        wake: Callable[[], None],
+    ) -> None:
         self._broker = broker
+        self._find = find
         self._wake = wake
         self._front: Front | None = None
         self._calls: dict[str, list[_CallFault]] = {}
         self._stalls: dict[Stall, tuple[str | None, Direction, asyncio.Event]] = {}
-        self._confirmations: dict[str, list[str]] = {}
+        self._confirmations: dict[Subscription, list[str]] = {}
 
     def attach(self, front: Front) -> None:
         """Learn which port's connections can be cut."""
@@ -95,11 +104,14 @@ class Faults:
             retry_delay: Seconds that a RetryInfo in the status tells the client to wait.
             applied: Whether the call takes effect all the same, as if its answer had been lost.
         """
+        if retry_delay is not None:
+            _check_seconds("retry_delay", retry_delay)
         error = StatusError(_code(code), message, retry_delay=retry_delay)
         self._add(rpc, _CallFault(_positive(times), error, applied))
 
     def delay(self, rpc: str, seconds: float, *, times: int = 1) -> None:
         """Let the next calls of an RPC wait, by the emulator's clock, before anything is done."""
+        _check_seconds("seconds", seconds)
         self._add(rpc, _CallFault(_positive(times), delay=seconds))
 
     def _add(self, rpc: str, fault: _CallFault) -> None:
@@ -141,8 +153,9 @@ class Faults:
             direction: `"responses"`: nothing reaches the subscriber; `"requests"`: nothing that it
                 sends (acks, deadlines, heartbeats) is heeded; `"both"`.
         """
-        if direction not in ("both", "requests", "responses"):
-            raise ValueError(f"direction {direction!r} must be both, requests or responses")
+        _check_direction(direction)
+        if subscription is not None:
+            subscription = self._find(subscription).config.name
         over = asyncio.Event()
         loop = asyncio.get_running_loop()
 
@@ -156,25 +169,29 @@ class Faults:
 
     async def while_stalled(self, subscription: str, direction: Direction) -> None:
         """Return once nothing stalls that direction of the subscription's streams."""
-        while True:
-            stalls = [
-                over
-                for target, stalled, over in self._stalls.values()
-                if target in (None, subscription) and stalled in ("both", direction)
-            ]
-            if not stalls:
-                return
+        while stalls := self._stalls_of(subscription, direction):
             await stalls[0].wait()
+
+    def stalls(self, subscription: str, direction: Direction) -> bool:
+        """Whether that direction of the subscription's streams is stalled."""
+        return bool(self._stalls_of(subscription, direction))
+
+    def _stalls_of(self, subscription: str, direction: Direction) -> list[asyncio.Event]:
+        return [
+            over
+            for target, stalled, over in self._stalls.values()
+            if target in (None, subscription) and stalled in ("both", direction)
+        ]
 
     # Messages
 
     def duplicate(self, subscription: str, *, times: int = 1) -> None:
         """Deliver the next messages twice, the copy with an ack id of its own."""
-        self._broker.subscription(subscription).deliveries.duplicate_next += _positive(times)
+        self._find(subscription).deliveries.duplicate_next += _positive(times)
 
     def lose_acks(self, subscription: str, *, times: int = 1) -> None:
         """Answer the next acks, counted by message, with OK and forget them."""
-        self._broker.subscription(subscription).deliveries.lose_acks += _positive(times)
+        self._find(subscription).deliveries.lose_acks += _positive(times)
 
     def fail_confirmations(
         self, subscription: str, *, times: int = 1, permanent: bool = False
@@ -186,18 +203,17 @@ class Faults:
             times: How many messages.
             permanent: Whether the ids are called invalid; otherwise a retry may succeed.
         """
-        if not self._broker.subscription(subscription).config.enable_exactly_once_delivery:
+        target = self._find(subscription)
+        if not target.config.enable_exactly_once_delivery:
             raise ValueError(f"{subscription} does not have exactly-once delivery enabled")
-        kind = "PERMANENT_FAILURE_INVALID_ACK_ID" if permanent else "TRANSIENT_FAILURE_INJECTED"
-        self._confirmations.setdefault(subscription, []).extend([kind] * _positive(times))
+        kind = INVALID_ACK_ID if permanent else "TRANSIENT_FAILURE_INJECTED"
+        self._confirmations.setdefault(target, []).extend([kind] * _positive(times))
 
-    def next_confirmations(self, subscription: str, ids: list[str]) -> dict[str, str]:
-        """The ids that are to be refused, and why."""
-        reasons = self._confirmations.get(subscription)
-        if not reasons:
-            return {}
-        refused = dict(zip(ids, reasons, strict=False))
-        del reasons[: len(refused)]
+    def next_confirmations(self, subscription: Subscription, count: int) -> dict[int, str]:
+        """Which of so many acks or modacks are to be refused, and why."""
+        reasons = self._confirmations.get(subscription, [])
+        refused = dict(enumerate(reasons[:count]))
+        del reasons[:count]
         return refused
 
     # Connections
@@ -208,16 +224,11 @@ class Faults:
 
     def refuse_connections(self) -> Stall:
         """Reset new connections as soon as they are made; open ones stay."""
-        port = self._port()
-        port.refusing += 1
-
-        def accept() -> None:
-            port.refusing -= 1
-
-        return Stall(accept)
+        return Stall(self._port().refuse())
 
     def stall_connections(self, *, direction: Direction = "both") -> Stall:
         """Let all connections, open and new, hang: bytes are neither read nor written."""
+        _check_direction(direction)
         return Stall(self._port().stall(direction))
 
     def _port(self) -> Front:
@@ -241,18 +252,27 @@ class Faults:
     def _subscriptions(self, name: str | None) -> list[Subscription]:
         if name is None:
             return list(self._broker.subscriptions.values())
-        return [self._broker.subscription(name)]
+        return [self._find(name)]
 
 
 def _code(name: str) -> Code:
-    try:
-        return Code[name]
-    except KeyError:
-        known = ", ".join(code.name for code in Code if code)
-        raise ValueError(f"code {name!r} does not exist; choose from {known}") from None
+    known = [code.name for code in Code if code]
+    if name not in known:
+        raise ValueError(f"code {name!r} is no error; choose from {', '.join(known)}")
+    return Code[name]
 
 
 def _positive(times: int) -> int:
     if times < 1:
         raise ValueError(f"times must be at least 1, not {times}")
     return times
+
+
+def _check_seconds(name: str, seconds: float) -> None:
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"{name} must be a number that is not negative, not {seconds}")
+
+
+def _check_direction(direction: str) -> None:
+    if direction not in ("both", "requests", "responses"):
+        raise ValueError(f"direction {direction!r} must be both, requests or responses")

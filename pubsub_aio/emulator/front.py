@@ -1,58 +1,81 @@
 """One port for gRPC and HTTP: the first bytes of a connection say which it is.
 
-HTTP/2 goes through a pipe to the gRPC server, which listens on a socket of its own because grpcio
-cannot be handed a connection; anything else is handed to the HTTP/1.1 server in this process.
+Each connection is piped to the server that speaks its language. Both listen on sockets of their
+own, inside: grpcio cannot be handed a connection, and with a pipe either can be cut or stalled.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import socket
 from collections.abc import Awaitable, Callable
 from typing import cast
 
 PREFACE = b"PRI * HTTP/2.0"
+"""How an HTTP/2 connection begins."""
 
-Connect = Callable[[Callable[[], asyncio.Protocol]], Awaitable[tuple[asyncio.Transport, object]]]
+Connect = Callable[[Callable[[], asyncio.Protocol]], Awaitable[object]]
 
 
 class Front:
-    """Accepts connections and hands each to the server that speaks its language.
+    """Accepts connections and pipes each to where it belongs.
 
     Args:
-        connect: Opens a connection to the gRPC server for a protocol.
-        http: Makes a protocol that speaks HTTP/1.1; called when the first such connection comes.
+        grpc: Connects a protocol to the gRPC server.
+        http: Connects a protocol to the HTTP/1.1 server.
     """
 
-    def __init__(self, *, connect: Connect, http: Callable[[], asyncio.Protocol]) -> None:
-        self.connect = connect
+    def __init__(self, *, grpc: Connect, http: Connect) -> None:
+        self.grpc = grpc
         self.http = http
-        self.refusing = 0
         self.connections: set[Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
-        self._stalls: list[str] = []
-        self._server: asyncio.Server | None = None
+        self._refusals: list[object] = []
+        self._stalls: list[tuple[str, object]] = []
+        self._servers: list[asyncio.Server] = []
 
     async def listen(self, host: str, port: int) -> int:
-        """Begin to accept; returns the port."""
+        """Begin to accept on every address of the host; returns the port, the same for all."""
         loop = asyncio.get_running_loop()
-        # Without SO_REUSEPORT, so that a second emulator on the port is told that it is taken.
-        self._server = await loop.create_server(
-            lambda: Connection(self), host, port, reuse_port=False, backlog=1_024
-        )
-        return int(self._server.sockets[0].getsockname()[1])
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        for address in dict.fromkeys(str(info[4][0]) for info in found):
+            try:
+                # Without SO_REUSEPORT: a second server on the port must be told that it is taken.
+                server = await loop.create_server(
+                    lambda: Connection(self), address, port, reuse_port=False, backlog=1_024
+                )
+            except OSError as error:
+                if self._servers and error.errno == errno.EADDRNOTAVAIL:
+                    continue  # such as the IPv6 side of localhost on a machine without IPv6
+                raise
+            self._servers.append(server)
+            port = int(server.sockets[0].getsockname()[1])
+        return port
 
     async def close(self) -> None:
         """Stop accepting and end every connection."""
-        if self._server:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         self.cut()
         for task in list(self.tasks):
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
-        if self._server:
-            await self._server.wait_closed()
+        for server in self._servers:
+            await server.wait_closed()
 
     # Faults
+
+    @property
+    def refusing(self) -> bool:
+        """Whether new connections are reset."""
+        return bool(self._refusals)
+
+    def refuse(self) -> Callable[[], None]:
+        """Reset new connections; the returned function lets them in again."""
+        refusal = object()
+        self._refusals.append(refusal)
+        return lambda: self._refusals.remove(refusal) if refusal in self._refusals else None
 
     def cut(self) -> int:
         """Reset every open connection; returns how many there were."""
@@ -63,24 +86,25 @@ class Front:
 
     def stalled(self, direction: str) -> bool:
         """Whether bytes in that direction are held back."""
-        return "both" in self._stalls or direction in self._stalls
+        return any(stalled in ("both", direction) for stalled, _ in self._stalls)
 
     def stall(self, direction: str) -> Callable[[], None]:
         """Hold bytes back; the returned function lets them pass again."""
         loop = asyncio.get_running_loop()
-        self._stalls.append(direction)
+        stall = (direction, object())
+        self._stalls.append(stall)
         self._apply()
 
         def over() -> None:
-            if direction in self._stalls:
-                self._stalls.remove(direction)
+            if stall in self._stalls:
+                self._stalls.remove(stall)
             loop.call_soon_threadsafe(self._apply)
 
         return over
 
     def calm(self) -> None:
         """End every disturbance."""
-        self.refusing = 0
+        self._refusals.clear()
         self._stalls.clear()
         self._apply()
 
@@ -89,31 +113,36 @@ class Front:
             connection.flow()
 
 
-class _Flow:
-    """Whether a transport may be read, given who wants it paused and why."""
+class _End:
+    """One end of a pipe: a transport, and whether it may be read."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
-        self._reasons: set[str] = set()
+        self._paused_for: set[str] = set()
 
     def pause(self, reason: str, *, paused: bool) -> None:
-        was_paused = bool(self._reasons)
-        (self._reasons.add if paused else self._reasons.discard)(reason)
+        was_paused = bool(self._paused_for)
+        (self._paused_for.add if paused else self._paused_for.discard)(reason)
         if self.transport is None or self.transport.is_closing():
             return
-        if self._reasons and not was_paused:
+        if self._paused_for and not was_paused:
             self.transport.pause_reading()
-        elif was_paused and not self._reasons:
+        elif was_paused and not self._paused_for:
             self.transport.resume_reading()
+
+    def attach(self, transport: asyncio.Transport) -> None:
+        self.transport = transport
+        if self._paused_for:
+            transport.pause_reading()
 
 
 class Connection(asyncio.Protocol):
-    """A client's connection until it is known what it speaks, and, for gRPC, to its end."""
+    """A client's end of a pipe."""
 
     def __init__(self, front: Front) -> None:
         self._front = front
-        self._client = _Flow()
-        self._backend = _Flow()
+        self._client = _End()
+        self._server = _End()
         self._begun = b""
         self._piped = False
 
@@ -122,115 +151,105 @@ class Connection(asyncio.Protocol):
         if self._front.refusing:
             client.abort()
             return
-        self._client.transport = client
+        self._client.attach(client)
         self._front.connections.add(self)
         self.flow()
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
         self._front.connections.discard(self)
-        if self._backend.transport:
-            self._backend.transport.close()
+        if self._server.transport:
+            self._server.transport.close()
 
     def data_received(self, data: bytes) -> None:
-        if self._backend.transport:
-            self._backend.transport.write(data)
+        if self._server.transport:
+            self._server.transport.write(data)
             return
         self._begun += data
-        if self._piped or PREFACE.startswith(self._begun):
-            return
-        if self._begun.startswith(PREFACE):
+        if not self._piped and not PREFACE.startswith(self._begun):
             self._piped = True
-            task = asyncio.get_running_loop().create_task(self._open_pipe())
+            is_grpc = self._begun.startswith(PREFACE)
+            connect = self._front.grpc if is_grpc else self._front.http
+            task = asyncio.get_running_loop().create_task(self._open(connect))
             self._front.tasks.add(task)
             task.add_done_callback(self._front.tasks.discard)
-        else:
-            self._hand_to_http()
 
     def eof_received(self) -> bool:
-        if self._backend.transport and self._backend.transport.can_write_eof():
-            self._backend.transport.write_eof()
+        if self._server.transport and self._server.transport.can_write_eof():
+            self._server.transport.write_eof()
             return True
         return False
 
     def pause_writing(self) -> None:
-        self._backend.pause("the client reads slowly", paused=True)
+        self._server.pause("the client reads slowly", paused=True)
 
     def resume_writing(self) -> None:
-        self._backend.pause("the client reads slowly", paused=False)
+        self._server.pause("the client reads slowly", paused=False)
 
-    async def _open_pipe(self) -> None:
+    async def _open(self, connect: Connect) -> None:
+        # Nothing more is read until there is somewhere to put it.
+        self._client.pause("the pipe is being laid", paused=True)
         try:
-            await self._front.connect(lambda: _Backend(self))
+            await connect(lambda: _Pipe(self))
         except OSError:
             self.abort()
-
-    def _hand_to_http(self) -> None:
-        client = self._client.transport
-        if client is None:
-            return
-        handler = self._front.http()
-        client.set_protocol(handler)
-        handler.connection_made(client)
-        handler.data_received(self._begun)
-        self._begun = b""
+        self._client.pause("the pipe is being laid", paused=False)
 
     def abort(self) -> None:
         """Reset the connection."""
-        for end in (self._client.transport, self._backend.transport):
-            if end:
-                end.abort()
+        for end in (self._client, self._server):
+            if end.transport:
+                end.transport.abort()
 
     def flow(self) -> None:
         """Heed the stalls that are on."""
         self._client.pause("stalled", paused=self._front.stalled("requests"))
-        self._backend.pause("stalled", paused=self._front.stalled("responses"))
+        self._server.pause("stalled", paused=self._front.stalled("responses"))
 
     # Called by the other end
 
-    def backend_ready(self, transport: asyncio.Transport) -> None:
-        """The pipe to the gRPC server stands."""
+    def server_ready(self, transport: asyncio.Transport) -> None:
+        """The pipe to the server stands."""
         if self._client.transport is None or self._client.transport.is_closing():
             transport.abort()
             return
-        self._backend.transport = transport
+        self._server.attach(transport)
         transport.write(self._begun)
         self._begun = b""
-        self.flow()
 
-    def backend_sent(self, data: bytes) -> None:
-        """Pass on what the gRPC server sends."""
+    def server_sent(self, data: bytes) -> None:
+        """Pass on what the server sends."""
         if self._client.transport:
             self._client.transport.write(data)
 
-    def backend_lost(self) -> None:
-        """The gRPC server ended the connection."""
+    def server_lost(self) -> None:
+        """The server ended the connection."""
         if self._client.transport:
             self._client.transport.close()
 
-    def backend_full(self, *, full: bool) -> None:
-        """The gRPC server reads slowly, or again."""
+    def server_full(self, *, full: bool) -> None:
+        """The server reads slowly, or again."""
         self._client.pause("the server reads slowly", paused=full)
 
 
-class _Backend(asyncio.Protocol):
-    """The gRPC server's end of a pipe."""
+class _Pipe(asyncio.Protocol):
+    """The server's end of a pipe."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._connection.backend_ready(cast("asyncio.Transport", transport))
+        self._connection.server_ready(cast("asyncio.Transport", transport))
 
     def data_received(self, data: bytes) -> None:
-        self._connection.backend_sent(data)
+        self._connection.server_sent(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
-        self._connection.backend_lost()
+        self._connection.server_lost()
 
     def pause_writing(self) -> None:
-        self._connection.backend_full(full=True)
+        self._connection.server_full(full=True)
 
     def resume_writing(self) -> None:
-        self._connection.backend_full(full=False)
+        self._connection.server_full(full=False)

@@ -1,4 +1,4 @@
-"""HTTP/1.1 connections for the REST side. Loaded with the first of them: aiohttp takes its time."""
+"""The HTTP/1.1 server of the REST side, inside: the emulator's front connects to it."""
 
 from __future__ import annotations
 
@@ -40,9 +40,11 @@ def _request(
 
 
 class HttpServer:
-    """Makes protocols that speak HTTP, each for a connection that somebody else accepted."""
+    """Answers HTTP requests on a port of its own."""
 
     def __init__(self, service: Service) -> None:
+        self.port = 0
+        self._listener: asyncio.Server | None = None
         self._api = RestApi(service)
         self._server = web.Server(
             self._handle,
@@ -51,12 +53,16 @@ class HttpServer:
             access_log=None,
         )
 
-    def protocol(self) -> asyncio.Protocol:
-        """A protocol for one connection."""
-        return self._server()
+    async def start(self) -> None:
+        """Begin to listen on a loopback port."""
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(self._server, "127.0.0.1", 0)
+        self.port = int(self._listener.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
         """End every connection."""
+        if self._listener:
+            self._listener.close()
         await self._server.shutdown(timeout=0.1)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import tempfile
+import secrets
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -18,25 +18,27 @@ if TYPE_CHECKING:
 
 
 class Listener:
-    """Serves a service on one port."""
+    """Serves a service on one port.
+
+    The inner servers listen on Linux's abstract sockets, which leave no file behind; elsewhere on
+    loopback ports.
+    """
 
     def __init__(self, service: Service, faults: Faults) -> None:
-        self.front = Front(connect=self._connect, http=self._http_protocol)
+        self.front = Front(grpc=self._to_grpc, http=self._to_http)
         self._service = service
         self._grpc = grpc_server(service, faults)
+        self._grpc_socket = f"pubsub-aio-{secrets.token_hex(16)}"
+        self._grpc_port = 0
         self._http: HttpServer | None = None
-        self._directory: tempfile.TemporaryDirectory[str] | None = None
-        self._inner_path = ""
-        self._inner_port = 0
+        self._http_starts = asyncio.Lock()
 
     async def start(self, host: str, port: int) -> int:
         """Begin to serve; returns the port, which was chosen if zero was given."""
-        if hasattr(socket, "AF_UNIX"):
-            self._directory = tempfile.TemporaryDirectory(prefix="pubsub-aio-")
-            self._inner_path = f"{self._directory.name}/grpc"
-            self._grpc.add_insecure_port(f"unix:{self._inner_path}")
+        if sys.platform == "linux":
+            self._grpc.add_insecure_port(f"unix-abstract:{self._grpc_socket}")
         else:
-            self._inner_port = self._grpc.add_insecure_port("127.0.0.1:0")
+            self._grpc_port = self._grpc.add_insecure_port("127.0.0.1:0")
         await self._grpc.start()
         return await self.front.listen(host, port)
 
@@ -46,20 +48,21 @@ class Listener:
         await self.front.close()
         if self._http:
             await self._http.close()
-        if self._directory:
-            self._directory.cleanup()
 
-    async def _connect(
-        self, protocol: Callable[[], asyncio.Protocol]
-    ) -> tuple[asyncio.Transport, asyncio.Protocol]:
+    async def _to_grpc(self, protocol: Callable[[], asyncio.Protocol]) -> None:
         loop = asyncio.get_running_loop()
-        if self._inner_path:
-            return await loop.create_unix_connection(protocol, self._inner_path)
-        return await loop.create_connection(protocol, "127.0.0.1", self._inner_port)
+        if self._grpc_port:
+            await loop.create_connection(protocol, "127.0.0.1", self._grpc_port)
+        else:
+            await loop.create_unix_connection(protocol, f"\0{self._grpc_socket}")
 
-    def _http_protocol(self) -> asyncio.Protocol:
-        if self._http is None:
-            from pubsub_aio.emulator.http import HttpServer
+    async def _to_http(self, protocol: Callable[[], asyncio.Protocol]) -> None:
+        async with self._http_starts:
+            if self._http is None:
+                # Only now: aiohttp takes its time to import.
+                from pubsub_aio.emulator.http import HttpServer
 
-            self._http = HttpServer(self._service)
-        return self._http.protocol()
+                http = HttpServer(self._service)
+                await http.start()
+                self._http = http
+        await asyncio.get_running_loop().create_connection(protocol, "127.0.0.1", self._http.port)

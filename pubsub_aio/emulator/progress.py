@@ -65,6 +65,10 @@ class Progress:
         self._log = log
         self.stand_at(Position(log.next))
 
+    def read_from(self, log: TopicLog) -> None:
+        """Take messages from another log, which goes on where this one ended."""
+        self._log = log
+
     def stand_at(self, position: Position) -> None:
         """Take over a position; the cursor goes back to its first unsettled message."""
         self.blocks = {

@@ -71,7 +71,9 @@ class Response:
             held += len(record)
         return len(taken)
 
-    def add(self, taken: Sequence[bytes], ids: Sequence[bytes], *, attempt: int) -> None:
+    def add(
+        self, taken: Sequence[bytes], ids: Sequence[bytes], *, attempt: int, held: bool = True
+    ) -> None:
         """Put records in; `attempt` is told to the subscriber unless it is zero."""
         if attempt:
             pairs = zip(taken, ids, strict=True)
@@ -79,8 +81,9 @@ class Response:
         else:
             self._parts.append(records.deliver(taken, ids))
         size = sum(map(len, taken))
-        self.consumer.held_messages += len(taken)
-        self.consumer.held_bytes += size
+        if held:
+            self.consumer.held_messages += len(taken)
+            self.consumer.held_bytes += size
         self.count += len(taken)
         self.room -= len(taken)
         self._space -= size

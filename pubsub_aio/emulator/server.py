@@ -8,11 +8,12 @@ import ipaddress
 import logging
 import math
 import secrets
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from pubsub_aio._wire import schema
 from pubsub_aio.emulator import records
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from pubsub_aio.emulator.subscriptions import Subscription
 
 log = logging.getLogger("pubsub_aio.emulator")
+
+Config = TypeVar("Config", schema.Topic, schema.Subscription)
 
 PROJECT = "emulated-project"
 """The project of resources that are named without one, unless told otherwise."""
@@ -59,7 +62,8 @@ class Emulator:
         port: The port; zero takes a free one.
         clock: A `VirtualClock` for tests that must not wait; the machine's time if none is given.
         project: The project of resources that are named without one; it may be changed later.
-        history: How many messages, with what became of them, are remembered for inspection.
+        history: How many messages, with what became of them, are remembered for inspection; fewer
+            where they are large, 4 MiB in all.
         stream_life: Seconds after which a stream is ended, as the service does it.
         delivery_lag: Seconds of real time between a publish and its delivery.
     """
@@ -82,7 +86,7 @@ class Emulator:
         self._broker = Broker(
             instance=secrets.randbits(32), journal=Journal(history), stream_life=stream_life
         )
-        self.faults = Faults(self._broker, self._wake)
+        self.faults = Faults(self._broker, find=self._subscription, wake=self._wake)
         self._service = Service(self._broker, self.clock, self.faults, delivery_lag=delivery_lag)
         self._service.on_time_changed = self._set_timer
         self._listener: Listener | None = None
@@ -140,8 +144,8 @@ class Emulator:
         """
         if not isinstance(self.clock, VirtualClock):
             raise TypeError("only a VirtualClock can be advanced: Emulator(clock=VirtualClock())")
-        if seconds < 0:
-            raise ValueError(f"seconds must not be negative, as {seconds} is")
+        if not 0 <= seconds < math.inf:
+            raise ValueError(f"seconds must be a number that is not negative, not {seconds}")
         target = self.clock.now() + seconds
         await self._quiet()
         while (at := min(self._broker.next_at, self.clock.next_at)) <= target:
@@ -154,14 +158,17 @@ class Emulator:
     async def _quiet(self) -> None:
         """Return once nobody has anything to deliver, or its client does not read."""
         self._service.wake_published()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_BLOCKED):
-                while True:
-                    await asyncio.sleep(0)
-                    waiters = [w for of in self._service.waiters.values() for w in of]
-                    if all(waiter.idle for waiter in waiters):
-                        return
-                    await asyncio.sleep(0.0005)
+        ends_at = time.monotonic() + _BLOCKED
+        while True:
+            await asyncio.sleep(0)
+            busy = [w for of in self._service.waiters.values() for w in of if not w.idle]
+            if not busy:
+                return
+            if time.monotonic() > ends_at:
+                for waiter in busy:
+                    waiter.stuck = True  # until its client reads again
+                return
+            await asyncio.sleep(0.0005)
 
     def _set_timer(self) -> None:
         if self._timer:
@@ -211,8 +218,8 @@ class Emulator:
             **settings: Fields of the API's Topic, such as `labels`.
         """
         name = self._name(topic, "topics")
+        config = _with_settings(schema.Topic(name=name), settings)
         with self._refusals_as_value_errors():
-            config = schema.message_class("google.pubsub.v1.Topic")(name=name, **settings)
             self._broker.create_topic(config, now=self.clock.now())
         self._wake()
         return name
@@ -227,12 +234,17 @@ class Emulator:
         """
         name = self._name(subscription, "subscriptions")
         topic = self._name(topic, "topics")
-        if topic not in self._broker.topics:
+        config = _with_settings(schema.Subscription(name=name, topic=topic), settings)
+        new_topic = topic not in self._broker.topics
+        if new_topic:
             self.create_topic(topic)
-        with self._refusals_as_value_errors():
-            made = schema.message_class("google.pubsub.v1.Subscription")
-            config = made(name=name, topic=topic, **settings)
-            self._broker.create_subscription(config, now=self.clock.now())
+        try:
+            with self._refusals_as_value_errors():
+                self._broker.create_subscription(config, now=self.clock.now())
+        except ValueError:
+            if new_topic:
+                self._broker.delete_topic(topic, now=self.clock.now())
+            raise
         self._wake()
         return name
 
@@ -326,6 +338,17 @@ class Emulator:
             yield
         except StatusError as error:
             raise ValueError(str(error)) from error
+
+
+def _with_settings(config: Config, settings: Mapping[str, object]) -> Config:
+    """Set fields, each with an error that names it."""
+    made = schema.message_class(config.DESCRIPTOR.full_name)
+    for field, value in settings.items():
+        try:
+            config.MergeFrom(made(**{field: value}))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{field}={value!r}: {error}") from error
+    return config
 
 
 def _is_loopback(host: str) -> bool:

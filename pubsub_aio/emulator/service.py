@@ -46,6 +46,8 @@ class Waiter:
     def __init__(self) -> None:
         self.event = asyncio.Event()
         self.waiting = False
+        self.stuck = False
+        """Whether it cannot go on, be it a fault or a client that does not read."""
 
     async def wait(self) -> None:
         """Return when something may have changed since the last call."""
@@ -58,14 +60,14 @@ class Waiter:
 
     @property
     def idle(self) -> bool:
-        """Whether it waits, with nothing to wake it."""
-        return self.waiting and not self.event.is_set()
+        """Whether it waits, with nothing to wake it, or cannot go on."""
+        return self.stuck or (self.waiting and not self.event.is_set())
 
 
 class _Faults(Protocol):
     def next_call(self, rpc: str) -> tuple[float, StatusError | None, bool]: ...
 
-    def next_confirmations(self, subscription: str, ids: list[str]) -> dict[str, str]: ...
+    def next_confirmations(self, subscription: Subscription, count: int) -> dict[int, str]: ...
 
 
 class Service:
@@ -219,21 +221,14 @@ class Service:
 
     def acknowledge(self, subscription: Subscription, ids: list[str]) -> dict[str, str]:
         """Settle deliveries; for each id that exactly-once refuses, why."""
-        refused, rest = self._refuse(subscription, ids)
-        return refused | self.broker.acknowledge(subscription, rest, now=self.clock.now())
+        refuse = self._faults.next_confirmations(subscription, len(ids))
+        return self.broker.acknowledge(subscription, ids, now=self.clock.now(), refuse=refuse)
 
     def modify(self, subscription: Subscription, ids: list[str], seconds: int) -> dict[str, str]:
         """Move deadlines; for each id that exactly-once refuses, why."""
-        refused, rest = self._refuse(subscription, ids)
+        refuse = self._faults.next_confirmations(subscription, len(ids))
         now = self.clock.now()
-        return refused | self.broker.modify_ack_deadline(subscription, rest, seconds, now=now)
-
-    def _refuse(
-        self, subscription: Subscription, ids: list[str]
-    ) -> tuple[dict[str, str], list[str]]:
-        """The ids whose confirmation is to fail, and the others."""
-        refused = self._faults.next_confirmations(subscription.config.name, ids)
-        return refused, [ack_id for ack_id in ids if ack_id not in refused] if refused else ids
+        return self.broker.modify_ack_deadline(subscription, ids, seconds, now=now, refuse=refuse)
 
     def _acknowledge(self, request: schema.AcknowledgeRequest) -> bytes:
         subscription = self.broker.subscription(request.subscription)

@@ -106,7 +106,9 @@ class StreamSession:
         """Write what there is to write until the stream has ended."""
         broker, name = self._service.broker, stream.subscription.config.name
         while not stream.ended and not (self._finished and not self._replies):
+            waiter.stuck = self._faults.stalls(name, "responses")
             await self._faults.while_stalled(name, "responses")
+            waiter.stuck = False
             if self._replies:
                 await self._write(self._replies.popleft())
                 self._room.set()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pubsub_aio.emulator.deliveries import Deliveries, Rules
 from pubsub_aio.emulator.durations import seconds_of
+from pubsub_aio.emulator.log import TopicLog
 from pubsub_aio.emulator.response import Consumer
 from pubsub_aio.emulator.settings import parsed_filter
 from pubsub_aio.emulator.status import Code, StatusError
@@ -51,11 +52,12 @@ class Subscription:
         self.uid = uid
         self.config = config
         self.topic = topic
+        self.log = topic.log
         self.active_at = now
         self.streams: dict[int, Stream] = {}
         self.pulls = 0
         """Pull calls that are waiting for a message."""
-        self.deliveries = Deliveries(uid, topic.log, self._rules(), journal)
+        self.deliveries = Deliveries(uid, self.log, self._rules(), journal)
         self._acked_from = topic.log.next if config.retain_acked_messages else None
         self._left: dict[str, Stream] = {}  # closed streams that still hold messages, by client id
 
@@ -89,7 +91,7 @@ class Subscription:
         kept = self.topic.kept_since(now)
         if self._acked_from is None:
             return kept
-        aged = self.topic.log.first_since(now - self.retention)
+        aged = self.log.first_since(now - self.retention)
         return min(kept, max(self._acked_from, aged))
 
     def needs_from(self, now: float) -> int:
@@ -100,7 +102,7 @@ class Subscription:
     def oldest_unacked_time(self) -> float | None:
         """When the oldest unacked message was published; none if all are acked."""
         low = self.deliveries.progress.low
-        return self.topic.log.time(low) if low < self.topic.log.next else None
+        return self.log.time(low) if low < self.log.next else None
 
     @property
     def expires_at(self) -> float:
@@ -116,7 +118,7 @@ class Subscription:
         if oldest is not None and oldest + self.retention <= now:
             # What is exactly as old as the retention goes, too.
             cutoff = math.nextafter(max(oldest, now - self.retention), math.inf)
-            self.deliveries.settle_before(self.topic.log.first_since(cutoff))
+            self.deliveries.settle_before(self.log.first_since(cutoff))
             oldest = self.oldest_unacked_time()
         self.deliveries.poll(now)
         # What is published after now cannot age out before now + retention.
@@ -148,6 +150,14 @@ class Subscription:
         """Tell every open stream that it is over."""
         for stream in self.streams.values():
             stream.ended = error
+
+    def detach(self) -> None:
+        """Drop all messages, and get no more."""
+        self.config.detached = True
+        self.deliveries.settle_before(self.log.next)
+        self.log = TopicLog()
+        self.log.skip(self.topic.log.next)
+        self.deliveries.read_from(self.log)
 
     def check_attached(self) -> None:
         """Refuse to deliver from a detached subscription."""

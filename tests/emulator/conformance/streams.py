@@ -3,12 +3,16 @@
 import contextlib
 import queue
 import threading
+import time
 from types import TracebackType
 from typing import Self
 
-import grpc  # type: ignore[import-untyped]
+import grpc
 import pytest
 from google.pubsub_v1 import ReceivedMessage, StreamingPullRequest, StreamingPullResponse
+
+WITHIN = 10.0
+"""Seconds of real time in which a server must have done what a test waits for."""
 
 # Google's emulator looks for messages twenty times a second.
 _QUIET = 0.5
@@ -18,10 +22,9 @@ class Stream:
     """An open StreamingPull. Leaving its `with` cancels it."""
 
     def __init__(
-        self, channel: grpc.Channel, first: dict[str, object], *, heartbeats: bool, within: float
+        self, channel: grpc.Channel, first: dict[str, object], *, heartbeats: bool
     ) -> None:
         self._heartbeats = heartbeats
-        self._within = within
         self._greeted = False
         self._requests: queue.Queue[StreamingPullRequest | None] = queue.Queue()
         self._responses: queue.Queue[StreamingPullResponse | None] = queue.Queue()
@@ -76,7 +79,7 @@ class Stream:
     def response(self) -> StreamingPullResponse:
         """The next response, whatever it carries."""
         try:
-            response = self._responses.get(timeout=self._within)
+            response = self._responses.get(timeout=WITHIN)
         except queue.Empty:
             pytest.fail("the stream is silent")
         if response is None:
@@ -94,19 +97,19 @@ class Stream:
     def settle(self) -> list[ReceivedMessage]:
         """Wait until the server has done all it was asked for; gives the deliveries of meanwhile.
 
-        A heartbeat's answer proves that the requests before it are done. Google's emulator
-        answers none; there we listen for a while.
+        A heartbeat's answer proves that the requests before it are done, and a second one leaves
+        time for the deliveries they set off. Google's emulator answers none; there we listen for
+        a while.
         """
         if not self._heartbeats:
             return self._listen()
         received: list[ReceivedMessage] = []
         if not self._greeted:
             received += self.response().received_messages
-        self.send()
-        response = self.response()
-        while _content(response):
-            received += response.received_messages
-            response = self.response()
+        for _ in range(2):
+            self.send()
+            while _carries_something(response := self.response()):
+                received += response.received_messages
         return received
 
     def _listen(self) -> list[ReceivedMessage]:
@@ -119,7 +122,7 @@ class Stream:
     def ending(self) -> str:
         """The name of the status the stream ends with; responses before it are read away."""
         try:
-            while self._responses.get(timeout=self._within) is not None:
+            while self._responses.get(timeout=WITHIN) is not None:
                 pass
         except queue.Empty:
             pytest.fail("the stream does not end")
@@ -132,7 +135,17 @@ class Stream:
         return details
 
 
-def _content(response: StreamingPullResponse) -> bool:
+def gather(count: int, *streams: Stream) -> list[ReceivedMessage]:
+    """Read until `count` deliveries are here from any of these streams, or time is up."""
+    received: list[ReceivedMessage] = []
+    ends_at = time.monotonic() + WITHIN
+    while len(received) < count and time.monotonic() < ends_at:
+        for stream in streams:
+            received += stream.settle()
+    return received
+
+
+def _carries_something(response: StreamingPullResponse) -> bool:
     """Tell whether a response is more than the answer to a heartbeat."""
     return bool(
         response.received_messages

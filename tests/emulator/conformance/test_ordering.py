@@ -2,11 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
+from datetime import timedelta
 
 from google.pubsub_v1 import PubsubMessage, ReceivedMessage
 
 from tests.emulator.conformance.marks import google_falls_short
-from tests.emulator.conformance.servers import Server, texts
+from tests.emulator.conformance.servers import Server, moment, texts
 
 NACKED_LAST = google_falls_short(
     "holds the key back until the other leases end, then sends the nacked message last", hangs=True
@@ -145,6 +146,20 @@ def test_outstanding_ordered_message_blocks_later_ones_on_another_pull(server: S
     assert texts(server.receive(subscription, 2)) == ["1", "2"]
 
 
+@google_falls_short("does not block a stream with what a Pull was given")
+def test_outstanding_ordered_message_blocks_later_ones_on_a_stream(server: Server) -> None:
+    topic, subscription = server.create_pair(enable_message_ordering=True)
+    server.publish(topic, *keyed("x", "0", "1"))
+    (first,) = server.pull(subscription, max_messages=1)
+    with server.stream(subscription) as stream:
+        server.publish(topic, "keyless")
+        assert texts(stream.messages(1)) == ["keyless"]
+        assert stream.settle() == []
+        server.acknowledge(subscription, first)
+
+        assert texts(stream.messages(1)) == ["1"]
+
+
 def test_outstanding_ordered_message_does_not_block_other_keys(server: Server) -> None:
     topic, subscription = server.create_pair(enable_message_ordering=True)
     server.publish(topic, *keyed("x", "0"))
@@ -153,6 +168,20 @@ def test_outstanding_ordered_message_does_not_block_other_keys(server: Server) -
 
     assert sorted(texts(server.receive(subscription, 2))) == ["keyless", "other"]
     assert server.pull_now(subscription) == []
+
+
+@google_falls_short("cannot seek where messages are ordered")
+def test_seek_back_replays_ordered_keys_in_order(server: Server) -> None:
+    topic, subscription = server.create_pair(
+        enable_message_ordering=True, retain_acked_messages=True
+    )
+    server.publish(topic, *keyed("x", "0", "1", "2"), *keyed("y", "3", "4"))
+    received = server.receive(subscription, 5)
+    server.acknowledge(subscription, *received)
+    first = min(moment(delivery.message.publish_time) for delivery in received)
+    server.seek(subscription, time=first - timedelta(minutes=1))
+
+    assert by_key(server.receive(subscription, 5)) == {"x": ["0", "1", "2"], "y": ["3", "4"]}
 
 
 def test_messages_without_a_key_do_not_wait_for_each_other(server: Server) -> None:

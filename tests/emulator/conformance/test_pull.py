@@ -1,5 +1,7 @@
 """Unary Pull, Acknowledge and ModifyAckDeadline."""
 
+import concurrent.futures
+
 import pytest
 from google.api_core.exceptions import InvalidArgument, NotFound
 from google.pubsub_v1 import PullResponse, ReceivedMessage
@@ -111,6 +113,14 @@ def test_acked_message_is_gone_and_double_ack_is_ok(server: Server) -> None:
     assert server.pull_now(subscription) == []
 
 
+def test_one_request_may_ack_a_message_twice(server: Server) -> None:
+    subscription, delivery = deliver_one(server)
+    server.acknowledge(subscription, delivery, delivery)
+    server.nack(subscription, delivery)
+
+    assert server.pull_now(subscription) == []
+
+
 def test_nack_redelivers_with_new_ack_id(server: Server) -> None:
     subscription, first = deliver_one(server)
     server.nack(subscription, first)
@@ -148,6 +158,17 @@ def test_ack_deadline_is_the_subscriptions_own(server: Server) -> None:
     server.let_time_pass(2)
 
     assert texts(server.pull_now(subscription)) == ["a"]
+
+
+def test_pulls_at_once_share_messages_once_each(server: Server) -> None:
+    topic, subscription = server.create_pair()
+    server.publish(topic, *[str(number) for number in range(200)])
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        pulls = [pool.submit(server.pull, subscription, 10) for _ in range(8)]
+        received = [delivery for pull in pulls for delivery in pull.result()]
+    received += server.receive(subscription, 200 - len(received))
+
+    assert sorted(texts(received), key=int) == [str(number) for number in range(200)]
 
 
 def test_modack_extends_lease(server: Server) -> None:

@@ -150,6 +150,20 @@ def test_subscription_without_a_name_is_given_one(server: Server) -> None:
     assert server.get_subscription(name).topic == topic
 
 
+def test_subscription_to_a_topic_of_another_project(server: Server) -> None:
+    topic = server.create_topic()
+    name = f"projects/{server.project}-other/subscriptions/orders"
+    assert server.create_subscription(topic, name=name) == name
+    server.publish(topic, "a")
+    own = ListSubscriptionsRequest(project=f"projects/{server.project}")
+    attached = ListTopicSubscriptionsRequest(topic=topic)
+
+    assert texts(server.pull(name)) == ["a"]
+    assert not server.call(server.subscriber.list_subscriptions, own).subscriptions
+    listed = server.call(server.publisher.list_topic_subscriptions, attached).subscriptions
+    assert list(listed) == [name]
+
+
 @pytest.mark.parametrize(
     "seconds",
     [
