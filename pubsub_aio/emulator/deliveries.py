@@ -79,6 +79,18 @@ class Deliveries:
         self.progress.read_from(log)
 
     @property
+    def backlog(self) -> int:
+        """Messages that are not settled, leased ones included; what a filter leaves out is not."""
+        unseen = range(self.progress.frontier, self._log.next)
+        if not self.rules.filter:
+            return self.progress.unsettled + len(unseen)
+        return self.progress.unsettled + sum(map(self._passes, unseen))
+
+    def _passes(self, offset: int) -> bool:
+        message = records.message_of(self._log.record(offset))
+        return not self.rules.filter or self.rules.filter.matches(message.attributes)
+
+    @property
     def outstanding(self) -> int:
         """Messages that are leased."""
         return sum(SPAN - block.ends.count(math.inf) for block in self.progress.blocks.values())

@@ -298,7 +298,7 @@ class Emulator:
 
     def backlog(self, subscription: str) -> int:
         """How many messages the subscription has yet to see acked, delivered or not."""
-        return self._subscription(subscription).deliveries.progress.backlog
+        return self._subscription(subscription).deliveries.backlog
 
     def outstanding(self, subscription: str) -> int:
         """How many of the subscription's messages are leased to a subscriber."""

@@ -160,10 +160,11 @@ class SubscriptionModel:
             if copy.sent == delivered:
                 return copy
         for copy in self.copies:
-            if replace(copy.sent, message_id=delivered.message_id) == delivered:
-                if not copy.sent.message_id:
-                    copy.sent.message_id = delivered.message_id
-                    return copy
+            if not copy.sent.message_id and delivered == replace(
+                copy.sent, message_id=delivered.message_id
+            ):
+                copy.sent.message_id = delivered.message_id
+                return copy
         return None
 
     def deliver(self, copy: Copy, lease: Lease, attempt: int) -> None:
@@ -230,8 +231,7 @@ class SubscriptionModel:
     def next_at(self) -> float:
         """When something happens unless somebody acts before."""
         times = [copy.lease.ends_at for copy in self.leased if copy.lease]
-        for copy in self.unsettled:
-            times.append(copy.sent.time + self.settings.retention)
+        times += [copy.sent.time + self.settings.retention for copy in self.unsettled]
         return min(times, default=math.inf)
 
     def poll(self, now: float) -> None:

@@ -164,12 +164,12 @@ async def test_history_keeps_no_more_than_the_latest_messages(history: int) -> N
     assert kept == list(range(25 - history, 25))
 
 
-async def test_history_keeps_messages_whatever_their_size(emulator: Emulator) -> None:
+async def test_history_keeps_fewer_messages_where_they_are_large(emulator: Emulator) -> None:
     emulator.create_topic("orders")
     for _ in range(10):
         emulator.publish("orders", bytes(2**20))
 
-    assert len(emulator.messages()) == 10
+    assert 1 < len(emulator.messages()) <= 4
 
 
 # Subscriptions and streams

@@ -190,9 +190,7 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         deadline=st.sampled_from([10, 60]),
     )
     @precondition(lambda self: len(self.subscriptions) < 4)
-    def create_subscription(
-        self, name: str, topic: str, settings: Settings, deadline: int
-    ) -> None:
+    def create_subscription(self, name: str, topic: str, settings: Settings, deadline: int) -> None:
         if topic == DEAD:  # in which order it gets messages of a key depends on who gives up first
             settings = Settings(retention=settings.retention, colour=settings.colour)
         config = _config(name, topic, settings, deadline)
@@ -385,6 +383,19 @@ class BrokerAgainstModel(RuleBasedStateMachine):
             failed = self.broker.acknowledge(self._real(model), ids, now=self.now)
             assert failed == model.acknowledge(ids)
 
+    @rule(number=which, picked=picks, nacked=picks)
+    @precondition(lambda self: any(model.unsettled for model in self.subscriptions.values()))
+    def work(
+        self, number: int, picked: list[tuple[str, int]], nacked: list[tuple[str, int]]
+    ) -> None:
+        """Pull, acknowledge some, and sometimes give some back."""
+        self.pull(number, 1_000)
+        self.agree()
+        self.acknowledge(number, picked)
+        self.agree()
+        if number % 2:
+            self.nack(number, nacked)
+
     @rule(number=which, picked=picks)
     @precondition(lambda self: any(model.issued for model in self.subscriptions.values()))
     def nack(self, number: int, picked: list[tuple[str, int]]) -> None:
@@ -410,7 +421,7 @@ class BrokerAgainstModel(RuleBasedStateMachine):
     ) -> None:
         """An id that was never issued for the subscription, and none of the others is touched."""
         model = self._pick(number)
-        others = sorted(self.ack_ids - set(model.issued)) + ["", "garbage", "0" * 48, "\u00e9"]
+        others = [*sorted(self.ack_ids - set(model.issued)), "", "garbage", "0" * 48, "\u00e9"]
         ids = [*self._ids(model, picked), others[foreign % len(others)]]
         with refused(Code.INVALID_ARGUMENT):
             if seconds is None:
@@ -484,7 +495,10 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         if not code and snapshot:
             model.seek_to_snapshot(snapshot, self.now)
 
-    @rule(number=st.integers(1, 8), ago=st.sampled_from([-60, -1, 0, 1, 5, 10, 60, 300, 599, 600, 2_000]))
+    @rule(
+        number=st.integers(1, 8),
+        ago=st.sampled_from([-60, -1, 0, 1, 5, 10, 60, 300, 599, 600, 2_000]),
+    )
     @precondition(lambda self: self.subscriptions)
     def seek_to_time(self, number: int, ago: int) -> None:
         model = self._pick(number)
