@@ -67,7 +67,7 @@ def bench(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """Build the documentation, warnings as errors."""
-    session.install(".[emulator]", "mkdocs-material>=9.5", "mkdocstrings[python]>=0.26")
+    session.install(".[emulator]", "mkdocs>=1.6", "mkdocstrings[python]>=0.26")
     session.run("mkdocs", "build", "--strict", *session.posargs)
 
 

@@ -106,7 +106,7 @@ class Service:
         """
         delay, error, applied = self._faults.next_call(rpc.name)
         if delay:
-            await self.clock.sleep(delay)
+            await self.delay(delay)
         if error and not applied:
             raise error
         try:
@@ -138,11 +138,19 @@ class Service:
         reply = HANDLERS[rpc.name](self.broker, request, self.clock.now())
         return reply.SerializeToString() if reply else b""
 
-    def wake(self) -> None:
-        """Wake those for whom something may have changed."""
+    async def delay(self, seconds: float) -> None:
+        """Let that much time pass; that somebody waits is something that happened."""
+        self._stir()
+        await self.clock.sleep(seconds)
+
+    def _stir(self) -> None:
         self.activity += 1
         self.stirred.set()
         self.stirred = asyncio.Event()
+
+    def wake(self) -> None:
+        """Wake those for whom something may have changed."""
+        self._stir()
         if self.broker.changed:
             for subscription in self.broker.changed:
                 for waiter in self.waiters.get(subscription, ()):

@@ -63,7 +63,7 @@ class StreamSession:
             raise invalid("subscription", "the first request must name one")
         delay, error, _ = self._faults.next_call("StreamingPull")
         if delay:
-            await self._service.clock.sleep(delay)
+            await self._service.delay(delay)
         if error:
             raise error
         first = parse(schema.StreamingPullRequest, data)
