@@ -78,7 +78,7 @@ def layer_of(path: Path) -> str:
 
 def allowed(layer: str, target: str) -> bool:
     """Whether a layer may import that module of ours."""
-    if target.split(".")[0] in (layer, "__version__"):
+    if target.split(".", maxsplit=1)[0] in (layer, "__version__"):
         return True
     return any(target == top or target.startswith(f"{top}.") for top in ALLOWED[layer])
 

@@ -8,12 +8,14 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
+_STALE = 64  # entries that may be out of date before they are cleared away
+
 
 class Alarms(Generic[T]):
     """At most one alarm for each owner; setting an earlier one replaces it.
 
     An owner whose alarm became needless is still called once and then says when it wants the next,
-    so nothing is ever searched for or cancelled.
+    so nothing is searched for when something happens sooner than expected.
     """
 
     def __init__(self) -> None:
@@ -30,8 +32,8 @@ class Alarms(Generic[T]):
         """Call `owner` at `at`, unless it will be called earlier anyway."""
         if at < self._due_at.get(owner, math.inf):
             self._due_at[owner] = at
-            self._count += 1
-            heapq.heappush(self._heap, (at, self._count, owner))
+            self._push(at, owner)
+            self._clear_away()
 
     def pop_due(self, now: float) -> list[T]:
         """Take every owner whose time has come, the earliest first."""
@@ -46,3 +48,15 @@ class Alarms(Generic[T]):
     def forget(self, owner: T) -> None:
         """Never call `owner` again."""
         self._due_at.pop(owner, None)
+        self._clear_away()
+
+    def _push(self, at: float, owner: T) -> None:
+        self._count += 1
+        heapq.heappush(self._heap, (at, self._count, owner))
+
+    def _clear_away(self) -> None:
+        """Drop entries that are out of date once they are the most, lest they hold their owners."""
+        if len(self._heap) > 2 * len(self._due_at) + _STALE:
+            self._heap.clear()
+            for owner, at in self._due_at.items():
+                self._push(at, owner)

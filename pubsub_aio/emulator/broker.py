@@ -164,7 +164,6 @@ class Broker:
         resources.show_retention(config, topic.config)
         uid = (self._instance << 32) | self._next_serial()
         subscription = Subscription(uid, config, topic, self.journal, now=now)
-        self.journal.subscribed(uid, config.name, topic.serial)
         self.subscriptions[config.name] = topic.subscriptions[config.name] = subscription
         self._settle(subscription, now)
         return config

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from pubsub_aio.emulator import ack_ids, records
 from pubsub_aio.emulator.filters import Filter
-from pubsub_aio.emulator.journal import Journal
+from pubsub_aio.emulator.journal import Journal, Source
 from pubsub_aio.emulator.lanes import Lanes
 from pubsub_aio.emulator.log import MASK, SHIFT, SPAN, TopicLog
 from pubsub_aio.emulator.progress import Block, Position, Progress, Run
@@ -46,8 +46,8 @@ class Deliveries:
     or not delivered yet. It decides; it reads no clock.
     """
 
-    def __init__(self, uid: int, log: TopicLog, rules: Rules, journal: Journal) -> None:
-        self.uid = uid
+    def __init__(self, source: Source, log: TopicLog, rules: Rules, journal: Journal) -> None:
+        self._source = source
         self.rules = rules
         self.progress = Progress(log)
         self.consumers: dict[int, Consumer] = {}
@@ -135,9 +135,9 @@ class Deliveries:
                     return
             else:
                 delivery = ack_ids.delivery(self._epoch, _COPY)
-                ids = ack_ids.encode(self.uid, delivery, offset, offset + 1)
+                ids = ack_ids.encode(self._source.uid, delivery, offset, offset + 1)
                 response.add([record], ids, attempt=0, held=False)
-                self._journal.delivered(self.uid, offset, 1, self._epoch, _COPY, response.now)
+                self._journal.delivered(self._source, offset, 1, self._epoch, _COPY, response.now)
             self._copies.popleft()
 
     def _take_returned(self, response: Response) -> None:
@@ -204,13 +204,13 @@ class Deliveries:
         block.holders[begin:end] = array("I", [response.consumer.number]) * count
         self._check(number, block, ends_at)
         delivery = ack_ids.delivery(self._epoch, issue)
-        ids = ack_ids.encode(self.uid, delivery, run.offset, run.offset + count)
+        ids = ack_ids.encode(self._source.uid, delivery, run.offset, run.offset + count)
         response.add(taken[:count], ids, attempt=issue if self.rules.max_attempts else 0)
         if self.duplicate_next:
             copies = min(count, self.duplicate_next)
             self.duplicate_next -= copies
             self._copies.extend(enumerate(taken[:copies], run.offset))
-        self._journal.delivered(self.uid, run.offset, count, self._epoch, issue, response.now)
+        self._journal.delivered(self._source, run.offset, count, self._epoch, issue, response.now)
         return count
 
     # Settling
@@ -234,7 +234,7 @@ class Deliveries:
             refuse: A fault: which of them to refuse, and why.
         """
         if not refuse and self._settle_run(issued, offsets):
-            self._journal.acked(self.uid, issued, offsets, (), now)
+            self._journal.acked(self._source, issued, offsets, (), now)
             return {}
         good, failed = self._match(issued, offsets, refuse)
         lost, good = good[: self.lose_acks], good[self.lose_acks :]
@@ -243,7 +243,7 @@ class Deliveries:
             failed |= self._settle_in_order(good, offsets)
         else:
             self._settle_leased(offsets[at] for at in good)
-        self._journal.acked(self.uid, issued, offsets, {*failed, *lost}, now)
+        self._journal.acked(self._source, issued, offsets, {*failed, *lost}, now)
         return failed
 
     def _settle_run(self, issued: array[int], offsets: array[int]) -> bool:
@@ -308,7 +308,7 @@ class Deliveries:
                 self._check(number, block, now + seconds)
             elif block.ends[index] != math.inf:  # it may have gone back with another of its key
                 self._give_back(offset, now=now)
-        self._journal.modified(self.uid, issued, offsets, seconds, failed, now)
+        self._journal.modified(self._source, issued, offsets, seconds, failed, now)
         return failed
 
     def _match(

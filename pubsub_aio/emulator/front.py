@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import socket
 from collections.abc import Awaitable, Callable
 from typing import cast
+
+log = logging.getLogger("pubsub_aio.emulator")
 
 PREFACE = b"PRI * HTTP/2.0"
 """How an HTTP/2 connection begins."""
@@ -30,6 +33,7 @@ class Front:
         self.grpc = grpc
         self.http = http
         self.connections: set[Connection] = set()
+        # Not a TaskGroup: the emulator may be entered and left by different tasks.
         self.tasks: set[asyncio.Task[None]] = set()
         self._refusals: list[object] = []
         self._stalls: list[tuple[str, object]] = []
@@ -191,7 +195,8 @@ class Connection(asyncio.Protocol):
         self._client.pause("the pipe is being laid", paused=True)
         try:
             await connect(lambda: _Pipe(self))
-        except OSError:
+        except Exception:  # whatever it is, the client must not be left waiting
+            log.exception("a connection could not be served")
             self.abort()
         self._client.pause("the pipe is being laid", paused=False)
 

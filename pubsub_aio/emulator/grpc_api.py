@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NoReturn
 
@@ -10,7 +11,7 @@ import grpc.aio
 
 from pubsub_aio._wire import schema
 from pubsub_aio.emulator.rpcs import RPCS, Rpc
-from pubsub_aio.emulator.service import PULL_PATIENCE
+from pubsub_aio.emulator.service import PULL_PATIENCE, fault_in_emulator
 from pubsub_aio.emulator.status import StatusError
 from pubsub_aio.emulator.streaming import StreamSession
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from pubsub_aio.emulator.service import Service
 
     Context = grpc.aio.ServicerContext[bytes, bytes]
+
+log = logging.getLogger("pubsub_aio.emulator")
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _MAX_PATIENCE = 60.0
@@ -80,6 +83,9 @@ def _streaming(service: Service, faults: Faults) -> Callable[[object, Context], 
             await session.run()
         except StatusError as error:
             await _abort(context, error)
+        except Exception as bug:
+            log.exception("StreamingPull failed")
+            await _abort(context, fault_in_emulator(bug))
 
     return handle
 

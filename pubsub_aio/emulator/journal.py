@@ -70,6 +70,15 @@ class PublishedMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """Where deliveries come from: a subscription, and the serial number of its topic."""
+
+    uid: int
+    subscription: str
+    topic: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Published:
     topic: int
     name: str
@@ -85,7 +94,7 @@ class _Published:
 
 @dataclass(frozen=True, slots=True)
 class _Delivered:
-    subscription: int
+    source: Source
     offset: int
     size: int
     epoch: int
@@ -99,7 +108,7 @@ class _Delivered:
 
 @dataclass(frozen=True, slots=True)
 class _Settled:
-    subscription: int
+    source: Source
     issued: array[int]
     offsets: array[int]
     failed: Collection[int]
@@ -121,12 +130,6 @@ class Journal:
         self._kept = 0
         self._kept_bytes = 0
         self._kept_events = 0
-        self._subscriptions: dict[int, tuple[str, int]] = {}
-
-    def subscribed(self, uid: int, name: str, topic: int) -> None:
-        """Learn which subscription and topic a uid stands for."""
-        if self._history:
-            self._subscriptions[uid] = (name, topic)
 
     def published(
         self,
@@ -151,25 +154,25 @@ class Journal:
             self._kept_bytes -= sum(map(len, dropped.messages))
 
     def delivered(
-        self, uid: int, offset: int, count: int, epoch: int, issue: int, time: float
+        self, source: Source, offset: int, count: int, epoch: int, issue: int, time: float
     ) -> None:
         """Note the delivery of messages side by side."""
-        self._note(_Delivered(uid, offset, count, epoch, issue, time))
+        self._note(_Delivered(source, offset, count, epoch, issue, time))
 
     def acked(
         self,
-        uid: int,
+        source: Source,
         issued: array[int],
         offsets: array[int],
         failed: Collection[int],
         time: float,
     ) -> None:
         """Note acks; `failed` are the positions of those without effect."""
-        self._note(_Settled(uid, issued, offsets, failed, None, time))
+        self._note(_Settled(source, issued, offsets, failed, None, time))
 
     def modified(
         self,
-        uid: int,
+        source: Source,
         issued: array[int],
         offsets: array[int],
         seconds: float,
@@ -177,7 +180,7 @@ class Journal:
         time: float,
     ) -> None:
         """Note modacks; `failed` are the positions of those without effect."""
-        self._note(_Settled(uid, issued, offsets, failed, seconds, time))
+        self._note(_Settled(source, issued, offsets, failed, seconds, time))
 
     def _note(self, event: _Delivered | _Settled) -> None:
         if not self._history:
@@ -196,13 +199,13 @@ class Journal:
                     key = (batch.topic, batch.first + index)
                     found[key] = _describe(batch, batch.first_id + index, record)
         for event in self._events:
-            name, topic = self._subscriptions[event.subscription]
+            topic = event.source.topic
             if isinstance(event, _Delivered):
-                for offset, delivery in _deliveries(event, name):
+                for offset, delivery in _deliveries(event):
                     if message := found.get((topic, offset)):
                         message.deliveries.append(delivery)
             else:
-                for offset, settled in _settlements(event, name):
+                for offset, settled in _settlements(event):
                     message = found.get((topic, offset))
                     if message and isinstance(settled, Ack):
                         message.acks.append(settled)
@@ -223,16 +226,18 @@ def _describe(batch: _Published, number: int, record: bytes) -> PublishedMessage
     )
 
 
-def _deliveries(event: _Delivered, name: str) -> Iterator[tuple[int, Delivery]]:
+def _deliveries(event: _Delivered) -> Iterator[tuple[int, Delivery]]:
+    name = event.source.subscription
     delivery = ack_ids.delivery(event.epoch, event.issue)
-    ids = ack_ids.encode(event.subscription, delivery, event.offset, event.offset + event.size)
+    ids = ack_ids.encode(event.source.uid, delivery, event.offset, event.offset + event.size)
     for offset, ack_id in enumerate(ids, event.offset):
         yield offset, Delivery(name, ack_id.decode(), event.issue, _instant(event.time))
 
 
-def _settlements(event: _Settled, name: str) -> Iterator[tuple[int, Ack | Modack]]:
+def _settlements(event: _Settled) -> Iterator[tuple[int, Ack | Modack]]:
+    name = event.source.subscription
     for at, (delivery, offset) in enumerate(zip(event.issued, event.offsets, strict=True)):
-        ack_id = f"{event.subscription:016x}{delivery:016x}{offset:016x}"
+        ack_id = f"{event.source.uid:016x}{delivery:016x}{offset:016x}"
         effective = at not in event.failed
         if event.seconds is None:
             yield offset, Ack(name, ack_id, effective, _instant(event.time))

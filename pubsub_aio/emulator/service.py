@@ -115,7 +115,7 @@ class Service:
             raise
         except Exception as bug:
             log.exception("%s failed", rpc.name)
-            raise StatusError(Code.INTERNAL, f"a fault in the emulator: {bug!r}") from bug
+            raise fault_in_emulator(bug) from bug
         finally:
             self.wake()
         if error:
@@ -245,6 +245,11 @@ class Service:
     def _modify_ack_deadline(self, request: schema.ModifyAckDeadlineRequest) -> bytes:
         subscription = self.broker.subscription(request.subscription)
         return _confirm(self.modify(subscription, _ids(request), request.ack_deadline_seconds))
+
+
+def fault_in_emulator(bug: Exception) -> StatusError:
+    """What a client is told when the emulator itself is wrong."""
+    return StatusError(Code.INTERNAL, f"a fault in the emulator: {bug!r}")
 
 
 def parse(message_class: type[Parsed], data: bytes) -> Parsed:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pubsub_aio.emulator.deliveries import Deliveries, Rules
 from pubsub_aio.emulator.durations import seconds_of
+from pubsub_aio.emulator.journal import Source
 from pubsub_aio.emulator.log import TopicLog
 from pubsub_aio.emulator.response import Consumer
 from pubsub_aio.emulator.settings import parsed_filter
@@ -57,7 +58,8 @@ class Subscription:
         self.streams: dict[int, Stream] = {}
         self.pulls = 0
         """Pull calls that are waiting for a message."""
-        self.deliveries = Deliveries(uid, self.log, self._rules(), journal)
+        source = Source(uid, config.name, topic.serial)
+        self.deliveries = Deliveries(source, self.log, self._rules(), journal)
         self._acked_from = topic.log.next if config.retain_acked_messages else None
         self._left: dict[str, Stream] = {}  # closed streams that still hold messages, by client id
 
