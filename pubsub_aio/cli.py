@@ -16,10 +16,9 @@ from pubsub_aio import __version__
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     options = _parser().parse_args(arguments)
-    logging.basicConfig(
-        level=logging.DEBUG if options.verbose else logging.WARNING,
-        format="%(levelname)s %(message)s",
-    )
+    logging.basicConfig(format="%(levelname)s %(message)s")
+    if options.verbose:
+        logging.getLogger("pubsub_aio").setLevel(logging.DEBUG)
     with contextlib.suppress(KeyboardInterrupt):
         return asyncio.run(_emulator(options.host, options.port))
     return 130
@@ -62,11 +61,11 @@ async def _emulator(host: str, port: int) -> int:
             _say(f"Pub/Sub emulator ready on {emulator.address} (gRPC and REST), Ctrl-C stops it")
             _say(f"export PUBSUB_EMULATOR_HOST={emulator.address}")
             await stop.wait()
-            _say("Pub/Sub emulator stopped")
     except OSError as error:
         reason = error.strerror or error
         _say(f"cannot listen on {host}:{port}: {reason}; choose another with --host or --port")
         return 1
+    _say("Pub/Sub emulator stopped")
     return 0
 
 

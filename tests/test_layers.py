@@ -34,8 +34,27 @@ ALLOWED = {
 
 PURE = {
     "emulator": {
-        *("ack_ids", "alarms", "broker", "deliveries", "durations", "exports", "filters"),
-        *("journal", "lanes", "log", "names", "paging", "progress", "records", "resources"),
+        *(
+            "ack_ids",
+            "alarms",
+            "broker",
+            "dead_letters",
+            "deliveries",
+            "durations",
+            "exports",
+            "filters",
+        ),
+        *(
+            "journal",
+            "lanes",
+            "leases",
+            "log",
+            "names",
+            "paging",
+            "progress",
+            "records",
+            "resources",
+        ),
         *("response", "settings", "snapshots", "status", "subscriptions", "topics"),
     }
 }

@@ -52,6 +52,11 @@ def delivery(epoch: int, issue: int) -> int:
     return (epoch << 32) + issue
 
 
+def attempt(delivery: int) -> int:
+    """How often the message had been delivered, from that number."""
+    return delivery & 0xFFFF_FFFF
+
+
 def _garbage(ids: Sequence[str], field: str, subscription: int | None = None) -> Exception:
     """An error that shows the first id that is wrong."""
     for ack_id in ids:

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from pubsub_aio._wire import schema
-from pubsub_aio.emulator import ack_ids, records, resources, settings
+from pubsub_aio.emulator import ack_ids, resources, settings
 from pubsub_aio.emulator.alarms import Alarms
+from pubsub_aio.emulator.dead_letters import forwarded
 from pubsub_aio.emulator.journal import Journal
-from pubsub_aio.emulator.names import DELETED_TOPIC, check_name, id_of, project_of
+from pubsub_aio.emulator.names import DELETED_TOPIC, check_name, project_of
 from pubsub_aio.emulator.response import Consumer
 from pubsub_aio.emulator.snapshots import Snapshot
 from pubsub_aio.emulator.status import Code, StatusError, already_exists, invalid, not_found
@@ -80,9 +81,9 @@ class Broker:
         deliveries = subscription.deliveries
         if deliveries.dead:
             self._forward_dead(subscription, now)
-        if deliveries.progress.freed or deliveries.released_bytes > _TRIM_BYTES:
+        if deliveries.progress.freed or deliveries.leases.released_bytes > _TRIM_BYTES:
             deliveries.progress.freed = False
-            deliveries.released_bytes = 0
+            deliveries.leases.released_bytes = 0
             subscription.topic.trim(now)
         self._alarms.set(subscription, next_at)
         self.changed.add(subscription)
@@ -308,19 +309,11 @@ class Broker:
         if target not in self.topics:
             return
         for offset, attempts in dead:
-            if deliveries.progress.is_settled(offset):
-                continue
-            message = records.message_of(subscription.log.record(offset))
-            published = message.publish_time.ToDatetime().isoformat(timespec="milliseconds")
-            prefix = "CloudPubSubDeadLetterSource"
-            message.attributes[f"{prefix}DeliveryCount"] = str(attempts)
-            message.attributes[f"{prefix}Subscription"] = id_of(name)
-            message.attributes[f"{prefix}SubscriptionProject"] = project_of(name)
-            message.attributes[f"{prefix}TopicPublishTime"] = f"{published}Z"
-            message.ClearField("message_id")
-            message.ClearField("publish_time")
-            self.publish(target, [message.SerializeToString()], now=now)
-            deliveries.discard(offset)
+            if not deliveries.progress.is_settled(offset):
+                record = subscription.log.record(offset)
+                body = forwarded(record, subscription=name, attempts=attempts)
+                self.publish(target, [body], now=now)
+                deliveries.discard(offset)
 
     # Streams
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
-from pubsub_aio.emulator.deliveries import INVALID_ACK_ID
+from pubsub_aio.emulator.leases import INVALID_ACK_ID
 from pubsub_aio.emulator.rpcs import BY_NAME
 from pubsub_aio.emulator.status import Code, StatusError
 

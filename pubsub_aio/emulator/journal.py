@@ -97,8 +97,7 @@ class _Delivered:
     source: Source
     offset: int
     size: int
-    epoch: int
-    issue: int
+    delivery: int
     time: float
 
     @property
@@ -154,10 +153,10 @@ class Journal:
             self._kept_bytes -= sum(map(len, dropped.messages))
 
     def delivered(
-        self, source: Source, offset: int, count: int, epoch: int, issue: int, time: float
+        self, source: Source, offset: int, count: int, delivery: int, time: float
     ) -> None:
         """Note the delivery of messages side by side."""
-        self._note(_Delivered(source, offset, count, epoch, issue, time))
+        self._note(_Delivered(source, offset, count, delivery, time))
 
     def acked(
         self,
@@ -228,10 +227,10 @@ def _describe(batch: _Published, number: int, record: bytes) -> PublishedMessage
 
 def _deliveries(event: _Delivered) -> Iterator[tuple[int, Delivery]]:
     name = event.source.subscription
-    delivery = ack_ids.delivery(event.epoch, event.issue)
-    ids = ack_ids.encode(event.source.uid, delivery, event.offset, event.offset + event.size)
+    attempt = ack_ids.attempt(event.delivery)
+    ids = ack_ids.encode(event.source.uid, event.delivery, event.offset, event.offset + event.size)
     for offset, ack_id in enumerate(ids, event.offset):
-        yield offset, Delivery(name, ack_id.decode(), event.issue, _instant(event.time))
+        yield offset, Delivery(name, ack_id.decode(), attempt, _instant(event.time))
 
 
 def _settlements(event: _Settled) -> Iterator[tuple[int, Ack | Modack]]:

@@ -154,7 +154,6 @@ class Progress:
         """Settle messages side by side, none of which is settled."""
         block, number, begin, end = run
         block.settled[begin:end] = _SETTLED[begin:end]
-        block.ends[begin:end] = _NEVER[begin:end]
         self._settled(number, block, end - begin)
 
     def _settled(self, number: int, block: Block, count: int) -> None:

@@ -111,7 +111,9 @@ class Service:
             raise error
         try:
             reply = await self._answer(rpc, data, patience)
-        except StatusError:
+            log.debug("%s: ok", rpc.name)
+        except StatusError as refusal:
+            log.debug("%s: %s", rpc.name, refusal)
             raise
         except Exception as bug:
             log.exception("%s failed", rpc.name)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from pubsub_aio._wire import schema
 from pubsub_aio.emulator import settings
-from pubsub_aio.emulator.deliveries import INVALID_ACK_ID, UNORDERED_ACK_ID
+from pubsub_aio.emulator.deliveries import UNORDERED_ACK_ID
+from pubsub_aio.emulator.leases import INVALID_ACK_ID
 from pubsub_aio.emulator.response import MAX_MESSAGES
 from pubsub_aio.emulator.service import Service, Waiter, parse
 from pubsub_aio.emulator.status import StatusError, invalid
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
         schema.StreamingPullResponse.AcknowledgeConfirmation
         | schema.StreamingPullResponse.ModifyAckDeadlineConfirmation
     )
+
+log = logging.getLogger("pubsub_aio.emulator")
 
 _MAX_REPLIES = 100  # confirmations that wait to be written before reading pauses
 
@@ -75,7 +79,9 @@ class StreamSession:
             self._service.broker.close_stream(stream, now=self._service.clock.now())
             self._service.wake()
         if stream.ended:
+            log.debug("StreamingPull on %s: %s", first.subscription, stream.ended)
             raise stream.ended
+        log.debug("StreamingPull on %s: ended by its client", first.subscription)
 
     def _open(self, first: schema.StreamingPullRequest) -> Stream:
         if not first.subscription:
@@ -89,6 +95,7 @@ class StreamSession:
             now=self._service.clock.now(),
         )
         self._service.wake()
+        log.debug("StreamingPull on %s: opened", first.subscription)
         return stream
 
     async def _serve(

@@ -136,7 +136,7 @@ class Subscription:
     def join(self, stream: Stream) -> None:
         """Take in a stream; it takes over what its client still holds from an earlier one."""
         self.streams[stream.number] = stream
-        self.deliveries.consumers[stream.number] = stream
+        self.deliveries.leases.consumers[stream.number] = stream
         if stream.client_id in self._left:
             self.deliveries.hand_over(self._left.pop(stream.client_id), stream)
 
@@ -146,7 +146,7 @@ class Subscription:
         left = {**self._left, stream.client_id: stream}
         self._left = {client: old for client, old in left.items() if client and old.held_messages}
         kept = [*self.streams.values(), *self._left.values()]
-        self.deliveries.consumers = {consumer.number: consumer for consumer in kept}
+        self.deliveries.leases.consumers = {consumer.number: consumer for consumer in kept}
 
     def end_streams(self, error: StatusError) -> None:
         """Tell every open stream that it is over."""

@@ -1,4 +1,7 @@
-"""Requests that a client may send, sensible or not: strategies over every field of every RPC."""
+"""Requests that a client may send, sensible or not: strategies over every field of every RPC.
+
+Every value is mostly one that the service accepts, or requests would seldom get past their names.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,13 @@ import json
 import urllib.parse
 from typing import TYPE_CHECKING, Any
 
+from google.protobuf import json_format
 from google.protobuf.descriptor import FieldDescriptor
 from hypothesis import strategies as st
 
 from pubsub_aio._wire import schema
-from pubsub_aio.emulator.rpcs import RPCS, Rpc
+from pubsub_aio.emulator.clock import START
+from pubsub_aio.emulator.rpcs import BY_NAME, RPCS, Rpc
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
@@ -22,112 +27,160 @@ TOPICS = [f"{PROJECT}/topics/{name}" for name in ("one", "two", "dead")]
 SUBSCRIPTIONS = [f"{PROJECT}/subscriptions/{name}" for name in ("plain", "ordered", "once", "dlq")]
 SNAPSHOTS = [f"{PROJECT}/snapshots/{name}" for name in ("snap", "shot")]
 SCHEMAS = [f"{PROJECT}/schemas/shape", f"{PROJECT}/schemas/shape@1a2b3c4d"]
-UNARY = [rpc for rpc in RPCS if rpc.name != "StreamingPull"]
-INT32 = [0, 1, -1, 2, 9, 10, 100, 600, 601, 1_000, 2**31 - 1, -(2**31)]
-INT64 = [*INT32, 2**32, 2**53 + 1, 2**63 - 1, -(2**63)]
 FIELD = FieldDescriptor
+DAY = 86_400
+
+# What is seldom or never accepted
 
 _ODD_NAMES = [
     "",
     "/",
     "garbage",
-    PROJECT,
     f"{PROJECT}/",
     "projects//topics/one",
-    "projects/fuzz/topics/",
-    "projects/fuzz/topics/x",
-    "projects/fuzz/topics/googled",
-    "projects/fuzz/topics/one/more",
-    "projects/fuzz/topics/" + "a" * 256,
-    "projects/fuzz/topics/" + "a" * 30_000,
-    "projects/-/topics/one",
-    "projects/fuzz/topics/%2e%2e",
-    "projects/fuzz/topics/\u00e4\u00f6\u00fc",
-    "projects/fuzz/topics/o\x00ne",
+    f"{PROJECT}/topics/",
+    f"{PROJECT}/topics/googled",
+    f"{PROJECT}/topics/one/more",
+    f"{PROJECT}/topics/" + "a" * 256,
+    f"{PROJECT}/topics/" + "a" * 3_000,
+    "projects/-/subscriptions/one",
+    f"{PROJECT}/topics/%2e%2e",
+    f"{PROJECT}/snapshots/\u00e4\u00f6\u00fc",
+    f"{PROJECT}/topics/o\x00ne",
     "_deleted-topic_",
 ]
-_FILTERS = [
-    "attributes:colour",
-    'attributes.colour = "red"',
-    'NOT hasPrefix(attributes.colour, "r") AND (attributes:"x" OR -attributes:y)',
-    "NOT " * 60 + "attributes:a",
-    "(" * 200 + "attributes:a" + ")" * 200,
-    "attributes.colour =",
-    'attributes.colour = "\u00e9\\u0041\\x"',
-    "a" * 257,
-    "\x00",
-]
+_ODD_FILTERS = ["attributes.colour =", 'attributes.a = "\u00e9\\u0041\\x"', "a" * 257, "\x00"]
+_ODD_FILTERS += ["NOT " * 60 + "attributes:a", "(" * 200 + "attributes:a" + ")" * 200]
 _TOKENS = [base64.b64encode(name.encode()).decode() for name in [*TOPICS, *SUBSCRIPTIONS, "\x00"]]
-_SECONDS = [0, 1, -1, 10, 599, 600, 86_400, 604_800, 2_678_400, 253_402_300_799, 315_576_000_001]
-_SECONDS += [-62_135_596_801, 1_767_225_600, 2**63 - 1, -(2**63)]
-_NANOS = [0, 0, 1, -1, 999_999_999, 1_000_000_000, 2**31 - 1, -(2**31)]
+_INT32 = [0, -1, 601, 1_001, 2**31 - 1, -(2**31)]
+_INT64 = [*_INT32, 2**53 + 1, 2**63 - 1, -(2**63)]
+_SECONDS = [0, 1, -1, 599, 2_678_401, 253_402_300_799, 253_402_300_800, 315_576_000_001]
+_SECONDS += [-62_135_596_801, 2**63 - 1, -(2**63)]
+_NANOS = [0, 1, -1, 999_999_999, 1_000_000_000, 2**31 - 1, -(2**31)]
+_odd_ids = ["", "garbage", "0" * 48, "f" * 48, "0" * 47, "\u00e9" * 48, "a" * 1_000]
+_everything = [*_ODD_NAMES, *_ODD_FILTERS, *_TOKENS, *TOPICS, *SUBSCRIPTIONS, *SNAPSHOTS, *_odd_ids]
+odd_text = st.one_of(st.sampled_from(_everything), st.text(max_size=20))
 
-existing = st.sampled_from(TOPICS + SUBSCRIPTIONS + SNAPSHOTS)
-odd_text = st.one_of(
-    st.sampled_from(_ODD_NAMES), st.text(max_size=20), st.sampled_from(_FILTERS + _TOKENS)
-)
-seconds = st.one_of(st.sampled_from(_SECONDS), st.integers(-(2**63), 2**63 - 1))
-ack_ids = st.one_of(
-    st.integers(0, 40).map("ack:{}".format),
-    st.sampled_from(["", "garbage", "0" * 48, "f" * 48, "0" * 47, "\u00e9" * 48, "a" * 1_000]),
-    st.text(max_size=50),
-)
+
+def mostly(good: st.SearchStrategy[Any], odd: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.integers(0, 15).flatmap(lambda n: odd if n == 7 else good)
+
+
+def _some(*values: object) -> st.SearchStrategy[Any]:
+    return st.sampled_from(values)
+
+
+# What is mostly accepted
+
+ack_ids = st.integers(0, 40).map("ack:{}".format)
 """An id of the form `ack:N` stands for one that was issued; see `with_ack_ids`."""
 
 
-def _names(first: list[str]) -> st.SearchStrategy[str]:
-    """Mostly names of the right kind, sometimes of another, sometimes none at all."""
-    return st.one_of(st.sampled_from(first), st.sampled_from(first), existing, odd_text)
+def _new(kind: str) -> list[str]:
+    return [f"{PROJECT}/{kind}/new-{number}" for number in range(3)]
 
 
-_TEXTS = {
-    "topic": _names(TOPICS),
-    "dead_letter_topic": _names(TOPICS),
-    "subscription": _names(SUBSCRIPTIONS),
-    "snapshot": _names(SNAPSHOTS),
-    "name": _names(TOPICS + SUBSCRIPTIONS + SNAPSHOTS + SCHEMAS),
-    "resource": _names(TOPICS + SUBSCRIPTIONS + SCHEMAS),
-    "project": _names([PROJECT, "projects/other"]),
-    "parent": _names([PROJECT, "projects/other"]),
-    "filter": st.one_of(st.just(""), st.sampled_from(_FILTERS), st.text(max_size=20)),
-    "page_token": st.one_of(st.just(""), st.sampled_from(_TOKENS), odd_text),
+_GOOD: dict[str, st.SearchStrategy[Any]] = {
+    "topic": _some(*TOPICS),
+    "dead_letter_topic": _some(*TOPICS),
+    "subscription": _some(*SUBSCRIPTIONS),
+    "snapshot": _some(*SNAPSHOTS),
+    "Topic.name": _some(*TOPICS, *_new("topics")),
+    "Subscription.name": _some(*SUBSCRIPTIONS, *_new("subscriptions"), ""),
+    "Snapshot.name": _some(*SNAPSHOTS),
+    "CreateSnapshotRequest.name": _some(*SNAPSHOTS, *_new("snapshots"), ""),
+    "name": _some(*SCHEMAS),
+    "resource": _some(*TOPICS, *SUBSCRIPTIONS, *SCHEMAS),
+    "project": _some(PROJECT, PROJECT, "projects/other"),
+    "parent": _some(PROJECT),
+    "filter": _some("", "attributes:colour", 'attributes.a = "b" AND NOT attributes:colour'),
+    "page_token": _some("", *_TOKENS[:4]),
+    "page_size": _some(0, 1, 2, 1_000),
     "ack_ids": ack_ids,
     "modify_deadline_ack_ids": ack_ids,
-    "ordering_key": st.sampled_from(["", "", "k", "q", "k" * 1_025]),
-    "push_endpoint": st.sampled_from(["", "", "http://localhost:1/", "garbage"]),
-    "client_id": st.sampled_from(["", "x", "y"]),
+    "modify_deadline_seconds": _some(0, 10, 600),
+    "ack_deadline_seconds": _some(0, 10, 60, 600),
+    "stream_ack_deadline_seconds": _some(10, 60, 600),
+    "max_outstanding_messages": _some(-1, 0, 1, 1_000),
+    "max_outstanding_bytes": _some(-1, 0, 1, 1_000),
+    "max_messages": _some(1, 2, 1_000),
+    "max_delivery_attempts": _some(0, 5, 100),
+    "ordering_key": _some("", "k", "q"),
+    "client_id": _some("", "x", "y"),
+    "data": st.binary(min_size=1, max_size=5),
+    "push_endpoint": st.just(""),
+    "table": _some("p.d.t", "projects/p/instances/i/tables/t"),
+    "bucket": st.just("bucket"),
+    "ttl": _some(DAY, 31 * DAY),
+    "minimum_backoff": _some(0, 10),
+    "maximum_backoff": _some(60, 600),
+    "message_retention_duration": _some(600, DAY, 31 * DAY),
+    "time": st.integers(-1_000, 10_000).map(lambda ago: int(START) + ago),
+    "expire_time": st.integers(-10, 7 * DAY).map(lambda ahead: int(START) + ahead),
+    "UpdateTopicRequest.update_mask": _some("labels", "message_retention_duration"),
+    "UpdateSnapshotRequest.update_mask": _some("labels", "expire_time"),
+    "UpdateSubscriptionRequest.update_mask": _some(
+        *["labels", "retry_policy", "dead_letter_policy", "ack_deadline_seconds"],
+        *["message_retention_duration", "expiration_policy", "enable_exactly_once_delivery"],
+    ),
 }
-_NAMES_OF = {"Topic": TOPICS, "Subscription": SUBSCRIPTIONS, "Snapshot": SNAPSHOTS}
+_RARE = {"push_config", "schema_settings", "message_transforms", "bigquery_config", "tags"}
+_RARE |= {"cloud_storage_config", "bigtable_config", "ingestion_data_source_settings"}
+_ALWAYS = {"data", "max_messages", "stream_ack_deadline_seconds", "messages", "update_mask"}
 
 
-def _text(field: FieldDescriptor) -> st.SearchStrategy[str]:
-    owner = field.containing_type.name if field.containing_type else ""
-    if field.name == "name" and owner.removeprefix("Create").removesuffix("Request") in _NAMES_OF:
-        return _names(_NAMES_OF[owner.removeprefix("Create").removesuffix("Request")])
-    return _TEXTS.get(field.name, odd_text)
+def _masks() -> list[str]:
+    paths = ["", "*", "nope", "labels.x", "retry_policy.minimum_backoff", "topic.name", "a..b"]
+    for resource in ("Topic", "Subscription", "Snapshot"):
+        paths += getattr(schema, resource).DESCRIPTOR.fields_by_name
+    return [*paths, "dead_letter_policy.max_delivery_attempts", "retryPolicy", "x" * 1_000]
 
 
-def _scalar(field: FieldDescriptor) -> st.SearchStrategy[object]:
+_MASKS = _masks()
+
+
+def _odd(field: FieldDescriptor) -> st.SearchStrategy[Any]:
     if field.type == FIELD.TYPE_STRING:
-        return _text(field)
+        return odd_text
     if field.type == FIELD.TYPE_BYTES:
         return st.binary(max_size=20)
     if field.type == FIELD.TYPE_BOOL:
         return st.booleans()
     if field.enum_type:
-        return st.sampled_from([*field.enum_type.values_by_number, 99, -1])
-    if field.type in (FIELD.TYPE_INT64, FIELD.TYPE_SINT64, FIELD.TYPE_SFIXED64):
-        return st.sampled_from(INT64)
-    if field.type in (FIELD.TYPE_INT32, FIELD.TYPE_SINT32, FIELD.TYPE_SFIXED32):
-        return st.one_of(st.sampled_from(INT32), st.integers(1, 20))
-    if field.type in (FIELD.TYPE_UINT64, FIELD.TYPE_UINT32, FIELD.TYPE_FIXED32):
-        return st.integers(0, 2**32 - 1)
-    return st.floats(width=32)
+        return _some(*field.enum_type.values_by_number, 99, -1)
+    if field.type in (FIELD.TYPE_INT32, FIELD.TYPE_SINT32):
+        return _some(*_INT32)
+    if field.type in (FIELD.TYPE_INT64, FIELD.TYPE_SINT64):
+        return _some(*_INT64)
+    if field.type in (FIELD.TYPE_DOUBLE, FIELD.TYPE_FLOAT):
+        return st.floats(width=32)
+    return _some(0, 1, 2**32 - 1)
 
 
-def _value(field: FieldDescriptor, depth: int) -> st.SearchStrategy[object]:
+def _scalar(field: FieldDescriptor) -> st.SearchStrategy[Any]:
+    owner = field.containing_type.name if field.containing_type else ""
+    good = _GOOD.get(f"{owner}.{field.name}") or _GOOD.get(field.name)
+    if good is None and field.type == FIELD.TYPE_STRING:
+        good = _some("", "red", "x")
+    return mostly(good or _odd(field), _odd(field))
+
+
+def _well_known(field: FieldDescriptor, kind: Descriptor) -> st.SearchStrategy[Any] | None:
+    made = schema.message_class(kind.full_name)
+    if kind.full_name in ("google.protobuf.Duration", "google.protobuf.Timestamp"):
+        good = _GOOD.get(field.name, _some(600)).map(lambda seconds: made(seconds=seconds))
+        return mostly(good, st.builds(made, seconds=_some(*_SECONDS, 600), nanos=_some(*_NANOS)))
+    if kind.full_name == "google.protobuf.FieldMask":
+        owner = field.containing_type.name if field.containing_type else ""
+        good = st.lists(_GOOD.get(f"{owner}.{field.name}", _some("*")), min_size=1, max_size=2)
+        odd = st.lists(_some(*_MASKS), max_size=3)
+        return mostly(good, odd).map(lambda paths: made(paths=paths))
+    return None
+
+
+def _value(field: FieldDescriptor, depth: int) -> st.SearchStrategy[Any]:
     if field.message_type:
-        return messages(field.message_type, depth + 1)
+        return _well_known(field, field.message_type) or messages(field.message_type, depth + 1)
     return _scalar(field)
 
 
@@ -135,40 +188,39 @@ def _value(field: FieldDescriptor, depth: int) -> st.SearchStrategy[object]:
 def messages(draw: st.DrawFn, descriptor: Descriptor, depth: int = 0) -> Message:
     """A message with any of its fields set; the deeper, the fewer."""
     made: Message = schema.message_class(descriptor.full_name)()
-    if descriptor.full_name in ("google.protobuf.Duration", "google.protobuf.Timestamp"):
-        nanos = draw(st.sampled_from(_NANOS))
-        return type(made)(seconds=draw(seconds), nanos=nanos)
-    if descriptor.full_name == "google.protobuf.FieldMask":
-        return type(made)(paths=draw(st.lists(st.sampled_from(MASKS), max_size=3)))
     for field in descriptor.fields:
         if not draw(_is_set(field, depth)):
             continue
         if not field.is_repeated:
-            _set(made, field, draw(_value(field, depth)))
+            value = draw(_value(field, depth))
+            if field.message_type:
+                getattr(made, field.name).CopyFrom(value)
+            else:
+                setattr(made, field.name, value)
         elif field.message_type and field.message_type.GetOptions().map_entry:
             _fill_map(draw, getattr(made, field.name), field.message_type, depth)
         else:
-            getattr(made, field.name).extend(draw(st.lists(_value(field, depth), max_size=3)))
+            values = st.lists(_value(field, depth), min_size=1, max_size=4)
+            getattr(made, field.name).extend(draw(values))
     return made
 
 
 def _is_set(field: FieldDescriptor, depth: int) -> st.SearchStrategy[bool]:
-    """Names are nearly always given, the rest less and less often."""
-    if field.name in _TEXTS and not depth:
-        return st.integers(0, 9).map(bool)
-    return st.integers(0, 2 + 2 * depth).map(lambda n: n == 0)
+    """What a request needs is nearly always given, the rest less and less often."""
+    needed = field.name in _GOOD and field.type == FIELD.TYPE_STRING
+    if needed or field.name in _ALWAYS or (not depth and field.name in BODIES):
+        return st.integers(0, 15).map(lambda n: n != 7)
+    if field.name in _RARE:
+        return st.integers(0, 31).map(lambda n: n == 7)
+    return st.integers(0, 2 + depth).map(lambda n: n == 1)
 
 
-def _set(made: Message, field: FieldDescriptor, value: object) -> None:
-    if field.message_type:
-        getattr(made, field.name).CopyFrom(value)
-    else:
-        setattr(made, field.name, value)
+BODIES = {"topic", "subscription", "snapshot", "schema", "policy"}
 
 
 def _fill_map(draw: st.DrawFn, made: Any, entry: Descriptor, depth: int) -> None:
     field = entry.fields_by_name["value"]
-    keys = st.sampled_from(["colour", "x", "", "googx", "googclient_x", "A", "k" * 257])
+    keys = mostly(_some("colour", "x"), _some("", "googx", "googclient_x", "A", "k" * 257))
     for key in draw(st.lists(keys, max_size=3)):
         value = draw(_value(field, depth))
         if field.message_type:
@@ -177,101 +229,127 @@ def _fill_map(draw: st.DrawFn, made: Any, entry: Descriptor, depth: int) -> None
             made[key] = value
 
 
-def _masks() -> list[str]:
-    paths = ["", "*", "nope", "labels.x", "retry_policy.minimum_backoff", "topic.name", "a..b"]
-    for resource in ("Topic", "Subscription", "Snapshot"):
-        paths += getattr(schema, resource).DESCRIPTOR.fields_by_name
-    return [*paths, "dead_letter_policy.max_delivery_attempts", "retryPolicy", "x" * 10_000]
-
-
-MASKS = _masks()
-
-
-def requests(rpc: Rpc) -> st.SearchStrategy[Message]:
+def requests(rpc: Rpc) -> st.SearchStrategy[Any]:
     """Any request of an RPC."""
     return messages(getattr(schema, rpc.request).DESCRIPTOR)
 
 
-calls = st.sampled_from(UNARY).flatmap(lambda rpc: st.tuples(st.just(rpc), requests(rpc)))
-streams = st.lists(requests(next(r for r in RPCS if r.name == "StreamingPull")), max_size=4)
+_BUSY = [
+    "Publish",
+    "Pull",
+    "Pull",
+    "Acknowledge",
+    "ModifyAckDeadline",
+    "Seek",
+    "UpdateSubscription",
+]
+_unary = [rpc for rpc in RPCS if rpc.name != "StreamingPull"]
+_rpcs = (
+    _some(*_unary)
+    | _some(*(rpc for rpc in _unary if "Schema" not in rpc.request))
+    | _some(*(BY_NAME[name] for name in _BUSY))
+)
+calls = _rpcs.flatmap(lambda rpc: st.tuples(st.just(rpc), requests(rpc)))
 
 
-def with_ack_ids(request: Message, issued: list[str]) -> Message:
-    """The request with real ids in place of `ack:N`."""
+@st.composite
+def streams(draw: st.DrawFn) -> list[schema.StreamingPullRequest]:
+    """The requests of one stream; most keep to what only the first of them may say."""
+    sent: list[schema.StreamingPullRequest] = []
+    for _ in range(draw(st.integers(0, 4))):
+        request = draw(requests(BY_NAME["StreamingPull"]))
+        if sent and draw(st.integers(0, 7)) != 7:
+            for field in ("subscription", "client_id", "protocol_version"):
+                request.ClearField(field)
+            request.ClearField("max_outstanding_messages")
+            request.ClearField("max_outstanding_bytes")
+        if draw(st.integers(0, 7)) != 7:
+            count = len(request.modify_deadline_ack_ids)
+            request.modify_deadline_seconds[:] = draw(
+                st.lists(_GOOD["modify_deadline_seconds"], min_size=count, max_size=count)
+            )
+        sent.append(request)
+    return sent
+
+
+def with_ack_ids(request: Message, issued: dict[str, list[str]], subscription: str) -> Message:
+    """The request with real ids in place of `ack:N`, mostly of its own subscription."""
     for name in ("ack_ids", "modify_deadline_ack_ids"):
         ids: list[str] = getattr(request, name, [])
         for at, ack_id in enumerate(ids):
-            head, _, number = ack_id.partition("ack:")
-            if not head and number.isdecimal() and issued:
-                ids[at] = issued[int(number) % len(issued)]
+            head, _, digits = ack_id.partition("ack:")
+            number = int(digits) if not head and digits.isdecimal() else -1
+            own = [] if number % 8 == 7 else issued.get(subscription, [])
+            pool = own or [other for of in issued.values() for other in of]
+            if number >= 0 and pool:
+                ids[at] = pool[number % len(pool)]
     return request
 
 
 # REST
 
 _JSON = st.recursive(
-    st.one_of(
-        st.none(),
-        st.booleans(),
-        st.sampled_from(INT64),
-        st.floats(),
-        existing,
-        odd_text,
-        st.sampled_from(["600s", "-1s", "1e3s", "2026-01-01T00:00:00Z", "labels,topic", "\ud800"]),
-    ),
+    st.none()
+    | st.booleans()
+    | _some(*_INT64)
+    | st.floats()
+    | odd_text
+    | _some("600s", "-1s", "1e3s", "2026-01-01T00:00:00Z", "labels,topic", "\ud800"),
     lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+        st.lists(inner, max_size=3)
+        | st.dictionaries(_some("name", "seconds", "messages", "a"), inner, max_size=3)
     ),
     max_leaves=6,
 )
 
 
 @st.composite
-def _json_of(draw: st.DrawFn, descriptor: Descriptor, depth: int = 0) -> object:
-    """JSON with the fields of a message, and values that may or may not be theirs."""
-    if draw(st.integers(0, 9)) == 0:
-        return draw(_JSON)
-    made: dict[str, object] = {}
-    for field in descriptor.fields:
-        if not draw(_is_set(field, depth)):
-            continue
-        value: object
-        if draw(st.integers(0, 4)) == 0:
-            value = draw(_JSON)
-        elif field.message_type:
-            value = draw(_json_of(field.message_type, depth + 1))
-        else:
-            value = draw(_scalar(field))
-            value = base64.b64encode(value).decode() if isinstance(value, bytes) else value
-        name = draw(st.sampled_from([field.json_name, field.json_name, field.name]))
-        made[name] = [value] if field.is_repeated and not field.message_type else value
-    return made
+def _bodies(draw: st.DrawFn, rpc: Rpc) -> bytes:
+    """A request as JSON, sometimes with another value in one place, sometimes no JSON at all."""
+    kind = draw(st.integers(0, 15))
+    if kind == 7:
+        odd = _some(b"", b"[" * 5_000, b'{"a":' * 5_000, b'{"messages":[{"data":"!"}]}', b"1")
+        return draw(odd | st.binary(max_size=30))
+    request = draw(requests(rpc))
+    try:
+        fields = json_format.MessageToDict(
+            request, preserving_proto_field_name=kind == 8, descriptor_pool=schema.pool
+        )
+    except (ValueError, json_format.Error):  # a time that JSON cannot say
+        fields = {}
+    if rpc.body != "*":
+        fields = fields.get(rpc.body, {})
+    if draw(st.integers(0, 3)) == 1:
+        _spoil(draw, fields)
+    return json.dumps(fields).encode()
 
 
-def _bodies(rpc: Rpc) -> st.SearchStrategy[bytes]:
-    shaped = _json_of(getattr(schema, rpc.request).DESCRIPTOR).map(lambda j: json.dumps(j).encode())
-    deep = st.sampled_from([b"[" * 5_000, b'{"a":' * 5_000, b'{"messages":[{"data":"!"}]}'])
-    return st.one_of(shaped, shaped, shaped, st.just(b""), deep, st.binary(max_size=30))
+def _spoil(draw: st.DrawFn, fields: dict[str, Any]) -> None:
+    """Put another value somewhere."""
+    key = draw(_some(*fields, "name", "nope"))
+    if isinstance(fields.get(key), dict) and draw(st.booleans()):
+        _spoil(draw, fields[key])
+    else:
+        fields[key] = draw(_JSON)
 
 
 @st.composite
 def _targets(draw: st.DrawFn, rpc: Rpc) -> tuple[str, str]:
     """A verb and a path of one of the RPC's routes, with a name put in."""
-    verb, _, template = draw(st.sampled_from(rpc.http)).partition(" ")
+    verb, _, template = draw(_some(*rpc.http)).partition(" ")
     head, _, rest = template.partition("{")
     shape, _, tail = rest.partition("}")
-    kind = shape.rpartition("=")[2].split("/")
-    pool = [name for name in TOPICS + SUBSCRIPTIONS + SNAPSHOTS + SCHEMAS if kind[-2] in name]
-    name = draw(_names([PROJECT] if len(kind) == 2 else pool))
-    safe = draw(st.sampled_from(["/", "/", "/:%@", ""]))
+    kind = f"/{shape.split('/')[-2]}/"
+    pool = [name for name in TOPICS + SUBSCRIPTIONS + SNAPSHOTS + SCHEMAS if kind in name]
+    name = draw(mostly(_some(*(pool or [PROJECT])), odd_text))
+    safe = draw(_some("/", "/", "/:%@", ""))
     return verb, head + urllib.parse.quote(name[:500], safe=safe) + tail
 
 
-_verbs = st.sampled_from(["GET", "PUT", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS", "PURGE"])
-_pieces = st.sampled_from(
-    ["/", "/v1/", "projects", "fuzz", "topics", ":publish", "%", "%ff", "%00", "..", "?", "//", "*"]
+_verbs = _some("GET", "PUT", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS", "PURGE")
+_pieces = _some(
+    *["/", "/v1/", "projects", "fuzz", "topics", ":publish", "%", "%ff", "%00", "..", "?", "//"]
 )
-_paths = st.lists(_pieces, max_size=8).map(lambda parts: "/" + "".join(parts))
 _PARAMETERS = ["pageSize", "page_size", "pageToken", "updateMask", "$alt", "view", "a.b", "name"]
 _PARAMETERS += [
     "maxMessages",
@@ -281,10 +359,8 @@ _PARAMETERS += [
     ".",
 ]
 _queries = st.lists(
-    st.tuples(
-        st.sampled_from(_PARAMETERS),
-        st.one_of(st.sampled_from(["1", "-1", "x", "", "%ff", "1e400", "labels,name"]), odd_text),
-    ),
+    st.tuples(_some(*_PARAMETERS), _some("1", "-1", "x", "", "1e400", "labels,name") | odd_text),
+    min_size=1,
     max_size=3,
 )
 
@@ -292,13 +368,14 @@ _queries = st.lists(
 @st.composite
 def rest_calls(draw: st.DrawFn) -> tuple[str, str, bytes]:
     """A verb, a path with its query, and a body."""
-    rpc = draw(st.sampled_from([rpc for rpc in RPCS if rpc.http]))
+    rpc = draw(_rpcs)
     verb, path = draw(_targets(rpc))
-    if draw(st.integers(0, 9)) == 0:
-        path = draw(_paths)
-    if draw(st.integers(0, 9)) == 0:
+    if draw(st.integers(0, 15)) == 7:
+        path = "/" + "".join(draw(st.lists(_pieces, max_size=8)))
+    if draw(st.integers(0, 15)) == 7:
         verb = draw(_verbs)
-    query = [(key, value[:500]) for key, value in draw(_queries)]
+    query = draw(mostly(st.just([]), _queries))
+    query = [(key, value[:500]) for key, value in query]
     if path.endswith("pull"):
         query.append(("returnImmediately", "true"))
     if query:

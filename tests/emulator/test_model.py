@@ -1,6 +1,7 @@
 """The broker against a reference model, on arbitrary sequences of calls.
 
-PUBSUB_AIO_FUZZ_EXAMPLES sets how many sequences are tried; they are then drawn at random.
+PUBSUB_AIO_FUZZ_EXAMPLES sets how many sequences are tried; they are then drawn at random, and one
+that fails is shrunk, which takes minutes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -31,6 +32,7 @@ from tests.emulator.reference_model import (
 )
 
 EXAMPLES = os.environ.get("PUBSUB_AIO_FUZZ_EXAMPLES")
+pytestmark = [pytest.mark.timeout(0)] if EXAMPLES else []
 DEAD = "dead"
 
 topics = st.sampled_from(["one", "one", "one", "two", DEAD])
@@ -605,5 +607,6 @@ TestBrokerAgainstModel.settings = settings(
     derandomize=EXAMPLES is None,
     database=None,
     deadline=None,
+    phases=[Phase.generate] + [Phase.shrink] * bool(EXAMPLES),
     suppress_health_check=list(HealthCheck),
 )
