@@ -175,11 +175,9 @@ def _fill_publish(request: schema.PublishRequest, fields: dict[str, Json]) -> bo
 
 def _render(rpc: Rpc, reply: bytes) -> bytes:
     if rpc.name == "Pull":
-        return json.dumps(_pulled(schema.PullResponse.FromString(reply))).encode()
+        return _json(_pulled(schema.PullResponse.FromString(reply)))
     message = getattr(schema, rpc.response).FromString(reply)
-    return json.dumps(
-        json_format.MessageToDict(message, descriptor_pool=schema.pool), indent=2
-    ).encode()
+    return _json(json_format.MessageToDict(message, descriptor_pool=schema.pool))
 
 
 def _pulled(response: schema.PullResponse) -> dict[str, Json]:
@@ -213,4 +211,8 @@ def _render_error(error: StatusError) -> bytes:
     )
     if details:
         shown["details"] = details
-    return json.dumps({"error": shown}, indent=2).encode()
+    return _json({"error": shown})
+
+
+def _json(value: Json) -> bytes:
+    return json.dumps(value, indent=2).encode() + b"\n"
