@@ -38,12 +38,14 @@ def pubsub_emulator_server() -> Iterator[EmulatorThread]:
 def pubsub_emulator(pubsub_emulator_server: EmulatorThread) -> Iterator[EmulatorThread]:
     """The session's server with a project of the test's own, deleted when the test is over."""
     emulator = pubsub_emulator_server
-    before, emulator.project = emulator.project, f"test-project-{next(_numbers)}"
+    before, project = emulator.project, f"test-project-{next(_numbers)}"
+    emulator.project = project
     try:
         with _pointing_to(emulator):
             yield emulator
     finally:
         emulator.faults.clear()
+        emulator.project = project
         emulator.delete_project()
         emulator.project = before
 

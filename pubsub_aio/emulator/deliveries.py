@@ -14,7 +14,7 @@ from pubsub_aio.emulator import ack_ids, records
 from pubsub_aio.emulator.filters import Filter
 from pubsub_aio.emulator.journal import Journal, Source
 from pubsub_aio.emulator.lanes import Lanes
-from pubsub_aio.emulator.leases import Leases
+from pubsub_aio.emulator.leases import INVALID_ACK_ID, Leases
 from pubsub_aio.emulator.log import MASK, SHIFT, TopicLog
 from pubsub_aio.emulator.progress import Position, Progress, Run
 from pubsub_aio.emulator.response import Consumer, Response
@@ -217,6 +217,7 @@ class Deliveries:
             now: The time.
             refuse: A fault: which of them to refuse, and why.
         """
+        self._give_back_refused(issued, offsets, refuse, now=now)
         plain = not (refuse or self.lose_acks or self.rules.ordered)
         if plain and (runs := self.leases.match_runs(issued, offsets)):
             for run in runs:
@@ -263,6 +264,7 @@ class Deliveries:
         refuse: Mapping[int, str] = _NONE,
     ) -> dict[int, str]:
         """Let leases end `seconds` from now; zero gives the messages back. See `acknowledge`."""
+        self._give_back_refused(issued, offsets, refuse, now=now)
         good, failed = self.leases.match(issued, offsets, refuse)
         for offset in sorted(offsets[at] for at in good):
             if seconds > 0:
@@ -271,6 +273,20 @@ class Deliveries:
                 self._give_back(offset, now=now)
         self._journal.modified(self._source, issued, offsets, seconds, failed, now)
         return failed
+
+    def _give_back_refused(
+        self,
+        issued: array[int],
+        offsets: array[int],
+        refuse: Mapping[int, str],
+        *,
+        now: float,
+    ) -> None:
+        """A fault: what is called invalid must stay invalid, so its lease ends."""
+        if INVALID_ACK_ID in refuse.values():
+            kept = {at: "" for at in range(len(offsets)) if refuse.get(at) != INVALID_ACK_ID}
+            for at in self.leases.match(issued, offsets, kept)[0]:
+                self._give_back(offsets[at], now=now)
 
     def discard(self, offset: int) -> None:
         """Settle a message that went another way than by an ack."""

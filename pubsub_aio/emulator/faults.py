@@ -201,7 +201,8 @@ class Faults:
         Args:
             subscription: Which subscription; it must have exactly-once delivery enabled.
             times: How many messages.
-            permanent: Whether the ids are called invalid; otherwise a retry may succeed.
+            permanent: Whether the ids are called invalid, as if their deadlines had passed, so that
+                the messages come again; otherwise a retry succeeds.
         """
         target = self._find(subscription)
         if not target.config.enable_exactly_once_delivery:

@@ -10,6 +10,7 @@ import asyncio
 import errno
 import logging
 import socket
+import struct
 from collections.abc import Awaitable, Callable
 from typing import cast
 
@@ -61,6 +62,11 @@ class Front:
         """Stop accepting and end every connection."""
         for server in self._servers:
             server.close()
+        for connection in list(self.connections):
+            connection.close()
+        for _ in range(50):  # a client that does not read must not hold us up
+            if self.connections:
+                await asyncio.sleep(0.01)
         self.cut()
         for task in list(self.tasks):
             task.cancel()
@@ -102,7 +108,7 @@ class Front:
         def over() -> None:
             if stall in self._stalls:
                 self._stalls.remove(stall)
-            loop.call_soon_threadsafe(self._apply)
+                loop.call_soon_threadsafe(self._apply)
 
         return over
 
@@ -200,8 +206,18 @@ class Connection(asyncio.Protocol):
             self.abort()
         self._client.pause("the pipe is being laid", paused=False)
 
+    def close(self) -> None:
+        """End the connection, after what was sent."""
+        for end in (self._client, self._server):
+            if end.transport:
+                end.transport.close()
+
     def abort(self) -> None:
         """Reset the connection."""
+        if self._client.transport:
+            # Closing without lingering is what sends a reset.
+            inner = self._client.transport.get_extra_info("socket")
+            inner.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         for end in (self._client, self._server):
             if end.transport:
                 end.transport.abort()

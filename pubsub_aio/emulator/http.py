@@ -13,6 +13,7 @@ except ImportError as error:
     ) from error
 
 from pubsub_aio.emulator.rest_api import RestApi
+from pubsub_aio.emulator.status import invalid
 
 if TYPE_CHECKING:
     from aiohttp import StreamReader
@@ -68,9 +69,13 @@ class HttpServer:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.path == "/":
             return web.Response(text="Ok\n")
-        status, body = await self._api.answer(
-            request.method, request.path, request.query, await request.read()
-        )
+        try:
+            sent = await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            error = invalid("body", f"more than {_MAX_BODY} bytes")
+            status, body = self._api.refuse(error)
+        else:
+            status, body = await self._api.answer(request.method, request.path, request.query, sent)
         return web.Response(
             status=status, body=body, content_type="application/json", charset="utf-8"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,6 +15,7 @@ from google.protobuf.message import Message
 from pubsub_aio._wire import schema
 from pubsub_aio.emulator.grpc_api import status_of
 from pubsub_aio.emulator.rpcs import RPCS, Rpc
+from pubsub_aio.emulator.service import fault_in_emulator
 from pubsub_aio.emulator.status import Code, StatusError, invalid
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
     # Deeper levels are protobuf's to check.
     Json = dict[str, Any] | list[Any] | str | int | float | bool | None
+
+log = logging.getLogger("pubsub_aio.emulator")
 
 HTTP_STATUS = {
     Code.CANCELLED: 499,
@@ -88,7 +92,15 @@ class RestApi:
             reply = await self._service.call(rpc, request.SerializeToString())
             return 200, _render(rpc, reply)
         except StatusError as error:
-            return HTTP_STATUS[error.code], _render_error(error)
+            return self.refuse(error)
+        except Exception as bug:
+            log.exception("%s %s failed", verb, path)
+            return self.refuse(fault_in_emulator(bug))
+
+    @staticmethod
+    def refuse(error: StatusError) -> tuple[int, bytes]:
+        """The HTTP status and the JSON of a refusal."""
+        return HTTP_STATUS[error.code], _render_error(error)
 
 
 def _parse(verb: str, path: str, query: Mapping[str, str], body: bytes) -> tuple[Rpc, Message]:

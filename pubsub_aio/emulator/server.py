@@ -35,6 +35,7 @@ Config = TypeVar("Config", schema.Topic, schema.Subscription)
 PROJECT = "emulated-project"
 """The project of resources that are named without one, unless told otherwise."""
 
+_LOOK_AGAIN = 0.05  # seconds after which a condition is tried although nothing happened
 _BLOCKED = 1.0  # seconds of real time to wait for a stream whose client does not read
 
 
@@ -188,7 +189,10 @@ class Emulator:
         self._service.wake()
 
     async def until(self, condition: Callable[[], bool], *, timeout: float = 10.0) -> None:
-        """Return as soon as the condition holds; it is tried after everything that happens.
+        """Return as soon as the condition holds.
+
+        It is tried after everything that happens here, and now and then in between, for it may be
+        about something else.
 
         Raises:
             TimeoutError: It did not hold within `timeout` seconds of real time.
@@ -203,9 +207,10 @@ class Emulator:
         return self._service.activity
 
     async def activity_after(self, seen: int) -> int:
-        """The same number, once it is greater than `seen`."""
-        while self._service.activity <= seen:
-            await self._service.stirred.wait()
+        """The same number, once it is greater than `seen`, or after a while."""
+        if self._service.activity <= seen:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._service.stirred.wait(), _LOOK_AGAIN)
         return self._service.activity
 
     # Resources

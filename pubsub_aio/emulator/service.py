@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError, Message
 
 from pubsub_aio._wire import schema
 from pubsub_aio.emulator import records
+from pubsub_aio.emulator.durations import check_times
 from pubsub_aio.emulator.handlers import HANDLERS
 from pubsub_aio.emulator.rpcs import IAM, SCHEMAS, Rpc
 from pubsub_aio.emulator.settings import not_yet
@@ -114,7 +115,7 @@ class Service:
             log.debug("%s: ok", rpc.name)
         except StatusError as refusal:
             log.debug("%s: %s", rpc.name, refusal)
-            raise
+            raise error or refusal from None
         except Exception as bug:
             log.exception("%s failed", rpc.name)
             raise fault_in_emulator(bug) from bug
@@ -137,6 +138,7 @@ class Service:
         if rpc.name == "ModifyAckDeadline":
             return self._modify_ack_deadline(parse(schema.ModifyAckDeadlineRequest, data))
         request = parse(schema.message_class(f"google.pubsub.v1.{rpc.request}"), data)
+        check_times(request)
         reply = HANDLERS[rpc.name](self.broker, request, self.clock.now())
         return reply.SerializeToString() if reply else b""
 

@@ -28,6 +28,9 @@ class Code(IntEnum):
     UNAUTHENTICATED = 16
 
 
+_MAX_MESSAGE = 400
+
+
 class StatusError(Exception):
     """A request is refused, or a stream is ended.
 
@@ -46,6 +49,8 @@ class StatusError(Exception):
         ack_errors: Mapping[str, str] | None = None,
         retry_delay: float | None = None,
     ) -> None:
+        # A refusal may quote what was sent, but gRPC limits how much of it can be sent back.
+        message = message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}..."
         super().__init__(f"{code.name}: {message}")
         self.code = code
         self.message = message

@@ -47,12 +47,12 @@ class EmulatorThread:
             delivery_lag=delivery_lag,
         )
         self.faults = cast("Faults", _InLoop(self, self._emulator.faults))
+
+    def __enter__(self) -> Self:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="pubsub-emulator", daemon=True
         )
-
-    def __enter__(self) -> Self:
         self._thread.start()
         try:
             self._await(self._emulator.__aenter__())
@@ -91,6 +91,11 @@ class EmulatorThread:
     def project(self, project: str) -> None:
         self._emulator.project = project
 
+    @property
+    def clock(self) -> Clock:
+        """The clock that it was given, or the machine's."""
+        return self._emulator.clock
+
     def advance(self, seconds: float) -> None:
         """See `Emulator.advance`."""
         self._await(self._emulator.advance(seconds))
@@ -100,8 +105,9 @@ class EmulatorThread:
         ends_at = time.monotonic() + timeout
         seen = self.call(self._emulator.activity)
         while not condition():
-            left = ends_at - time.monotonic()
-            seen = self._await(asyncio.wait_for(self._emulator.activity_after(seen), left))
+            if time.monotonic() > ends_at:
+                raise TimeoutError(f"the condition did not hold within {timeout} seconds")
+            seen = self._await(self._emulator.activity_after(seen))
 
     def create_topic(self, topic: str, **settings: object) -> str:
         """See `Emulator.create_topic`."""

@@ -6,6 +6,7 @@ Every value is mostly one that the service accepts, or requests would seldom get
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import urllib.parse
 from typing import TYPE_CHECKING, Any
@@ -42,7 +43,7 @@ _ODD_NAMES = [
     f"{PROJECT}/topics/googled",
     f"{PROJECT}/topics/one/more",
     f"{PROJECT}/topics/" + "a" * 256,
-    f"{PROJECT}/topics/" + "a" * 3_000,
+    f"{PROJECT}/topics/" + "a" * 30_000,
     "projects/-/subscriptions/one",
     f"{PROJECT}/topics/%2e%2e",
     f"{PROJECT}/snapshots/\u00e4\u00f6\u00fc",
@@ -62,8 +63,10 @@ _everything = [*_ODD_NAMES, *_ODD_FILTERS, *_TOKENS, *TOPICS, *SUBSCRIPTIONS, *S
 odd_text = st.one_of(st.sampled_from(_everything), st.text(max_size=20))
 
 
-def mostly(good: st.SearchStrategy[Any], odd: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.integers(0, 15).flatmap(lambda n: odd if n == 7 else good)
+def mostly(
+    good: st.SearchStrategy[Any], odd: st.SearchStrategy[Any], *, one_in: int = 16
+) -> st.SearchStrategy[Any]:
+    return st.integers(1, one_in).flatmap(lambda n: odd if n == 2 else good)
 
 
 def _some(*values: object) -> st.SearchStrategy[Any]:
@@ -133,7 +136,7 @@ def _masks() -> list[str]:
     paths = ["", "*", "nope", "labels.x", "retry_policy.minimum_backoff", "topic.name", "a..b"]
     for resource in ("Topic", "Subscription", "Snapshot"):
         paths += getattr(schema, resource).DESCRIPTOR.fields_by_name
-    return [*paths, "dead_letter_policy.max_delivery_attempts", "retryPolicy", "x" * 1_000]
+    return [*paths, "dead_letter_policy.max_delivery_attempts", "retryPolicy", "x" * 10_000]
 
 
 _MASKS = _masks()
@@ -157,19 +160,24 @@ def _odd(field: FieldDescriptor) -> st.SearchStrategy[Any]:
     return _some(0, 1, 2**32 - 1)
 
 
+@functools.cache
 def _scalar(field: FieldDescriptor) -> st.SearchStrategy[Any]:
     owner = field.containing_type.name if field.containing_type else ""
-    good = _GOOD.get(f"{owner}.{field.name}") or _GOOD.get(field.name)
-    if good is None and field.type == FIELD.TYPE_STRING:
-        good = _some("", "red", "x")
-    return mostly(good or _odd(field), _odd(field))
+    plain = _some("", "red", "x") if field.type == FIELD.TYPE_STRING else _odd(field)
+    good = _GOOD.get(f"{owner}.{field.name}", _GOOD.get(field.name, plain))
+    return mostly(good, _odd(field))
+
+
+def _seconds(time: Any) -> int:
+    return int(time.seconds)
 
 
 def _well_known(field: FieldDescriptor, kind: Descriptor) -> st.SearchStrategy[Any] | None:
     made = schema.message_class(kind.full_name)
     if kind.full_name in ("google.protobuf.Duration", "google.protobuf.Timestamp"):
         good = _GOOD.get(field.name, _some(600)).map(lambda seconds: made(seconds=seconds))
-        return mostly(good, st.builds(made, seconds=_some(*_SECONDS, 600), nanos=_some(*_NANOS)))
+        seconds = mostly(good.map(_seconds), _some(*_SECONDS), one_in=3)
+        return mostly(good, st.builds(made, seconds=seconds, nanos=_some(*_NANOS)), one_in=2)
     if kind.full_name == "google.protobuf.FieldMask":
         owner = field.containing_type.name if field.containing_type else ""
         good = st.lists(_GOOD.get(f"{owner}.{field.name}", _some("*")), min_size=1, max_size=2)
@@ -178,19 +186,19 @@ def _well_known(field: FieldDescriptor, kind: Descriptor) -> st.SearchStrategy[A
     return None
 
 
+@functools.cache
 def _value(field: FieldDescriptor, depth: int) -> st.SearchStrategy[Any]:
-    if field.message_type:
-        return _well_known(field, field.message_type) or messages(field.message_type, depth + 1)
-    return _scalar(field)
+    if not field.message_type:
+        return _scalar(field)
+    known = _well_known(field, field.message_type)
+    return messages(field.message_type, depth + 1) if known is None else known
 
 
 @st.composite
 def messages(draw: st.DrawFn, descriptor: Descriptor, depth: int = 0) -> Message:
-    """A message with any of its fields set; the deeper, the fewer."""
+    """A message with some of its fields set."""
     made: Message = schema.message_class(descriptor.full_name)()
-    for field in descriptor.fields:
-        if not draw(_is_set(field, depth)):
-            continue
+    for field in draw(_fields(descriptor, depth)):
         if not field.is_repeated:
             value = draw(_value(field, depth))
             if field.message_type:
@@ -205,14 +213,23 @@ def messages(draw: st.DrawFn, descriptor: Descriptor, depth: int = 0) -> Message
     return made
 
 
-def _is_set(field: FieldDescriptor, depth: int) -> st.SearchStrategy[bool]:
-    """What a request needs is nearly always given, the rest less and less often."""
-    needed = field.name in _GOOD and field.type == FIELD.TYPE_STRING
-    if needed or field.name in _ALWAYS or (not depth and field.name in BODIES):
-        return st.integers(0, 15).map(lambda n: n != 7)
-    if field.name in _RARE:
-        return st.integers(0, 31).map(lambda n: n == 7)
-    return st.integers(0, 2 + depth).map(lambda n: n == 1)
+@functools.cache
+def _fields(kind: Descriptor, depth: int) -> st.SearchStrategy[list[FieldDescriptor]]:
+    """Which fields to set: all that a request needs, or all but one, and some of the others."""
+    needed = [field for field in kind.fields if _is_needed(field, depth)]
+    others = [field for field in kind.fields if not _is_needed(field, depth)]
+    weighted = [field for field in others for _ in range(1 if field.name in _RARE else 6)]
+    without = st.integers(0, 16 * len(needed)).map(lambda n: needed[:n] + needed[n + 1 :])
+    if not others:
+        return without
+    chosen = st.lists(st.sampled_from(weighted), max_size=4, unique_by=lambda field: field.name)
+    return st.tuples(without, chosen).map(lambda lists: lists[0] + lists[1])
+
+
+def _is_needed(field: FieldDescriptor, depth: int) -> bool:
+    if field.name in _ALWAYS or (not depth and field.name in BODIES):
+        return True
+    return field.name in _GOOD and field.type == FIELD.TYPE_STRING
 
 
 BODIES = {"topic", "subscription", "snapshot", "schema", "policy"}
@@ -229,12 +246,14 @@ def _fill_map(draw: st.DrawFn, made: Any, entry: Descriptor, depth: int) -> None
             made[key] = value
 
 
+@functools.cache
 def requests(rpc: Rpc) -> st.SearchStrategy[Any]:
     """Any request of an RPC."""
     return messages(getattr(schema, rpc.request).DESCRIPTOR)
 
 
-_BUSY = [
+_BUSY = ["UpdateSnapshot", "UpdateTopic", "CreateSubscription"]
+_BUSY += [
     "Publish",
     "Pull",
     "Pull",

@@ -308,7 +308,7 @@ def test_refused_confirmation_of_a_call_says_why_for_each_id(
     assert set(detail.metadata) == {delivery.ack_id for delivery in received}
     begins = "PERMANENT_FAILURE_INVALID_ACK_ID" if permanent else "TRANSIENT_FAILURE_"
     assert all(reason.startswith(begins) for reason in detail.metadata.values())
-    assert rig.emulator.outstanding(rig.exact) == 2
+    assert rig.emulator.outstanding(rig.exact) == (0 if permanent else 2)
 
 
 def test_refused_ack_is_on_record_and_a_retry_succeeds(rig: Rig) -> None:
@@ -321,6 +321,18 @@ def test_refused_ack_is_on_record_and_a_retry_succeeds(rig: Rig) -> None:
 
     assert rig.emulator.backlog(rig.exact) == 0
     assert [ack.effective for ack in rig.emulator.message(message_id).acks] == [False, True]
+
+
+def test_permanently_refused_id_stays_refused(rig: Rig) -> None:
+    rig.faults.fail_confirmations(rig.exact, permanent=True)
+    rig.emulator.publish(rig.topic, b"a")
+    (delivery,) = rig.client.pull(rig.exact)
+    for _ in range(2):
+        with pytest.raises(InvalidArgument):
+            rig.client.acknowledge(rig.exact, delivery)
+
+    rig.emulator.advance(11)
+    assert texts(rig.client.pull(rig.exact)) == ["a"]
 
 
 @BOTH_WAYS
@@ -453,6 +465,15 @@ def test_clear_forgets_what_has_not_happened_and_resumes_what_stalls(rig: Rig) -
         stream.acknowledge(*stream.messages(1))
         assert stream.settle() == []
     assert rig.emulator.backlog(rig.plain) == rig.emulator.backlog(rig.exact) == 0
+
+
+def test_what_stalled_can_be_resumed_after_the_stop() -> None:
+    with EmulatorThread() as emulator:
+        faults = emulator.faults
+        stalls = [faults.stall_streams(), faults.stall_connections(), faults.refuse_connections()]
+
+    for stall in stalls:
+        stall.resume()
 
 
 @pytest.mark.parametrize(

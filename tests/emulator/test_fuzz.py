@@ -235,6 +235,8 @@ def test_any_request_is_answered_or_refused(
         _send(client, rpc, request, patient=chance > 0)
         if chance < 5:
             client.emulator.advance(seconds)
+    for kind in ("topics", "subscriptions", "snapshots"):
+        client.rest("GET", f"/v1/{PROJECT}/{kind}", b"")
     client.check_alive()
 
 

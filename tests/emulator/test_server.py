@@ -123,6 +123,11 @@ def test_emulator_in_a_thread_ends_its_thread() -> None:
     assert not {t for t in threading.enumerate() if "emulator" in t.name}
 
 
+def test_emulator_in_a_thread_that_is_never_started_leaves_nothing_behind() -> None:
+    EmulatorThread()
+    gc.collect()
+
+
 async def test_stop_ends_streams_and_waiting_calls_as_unavailable() -> None:
     async with asyncio.timeout(WITHIN), Emulator() as emulator:
         channel = grpc.aio.insecure_channel(emulator.address)
