@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import nox
 
 nox.needs_version = ">=2024.4.15"
@@ -73,6 +75,12 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def build(session: nox.Session) -> None:
-    """Build the distribution, and try the wheel alone in an empty environment."""
-    session.install("build", "twine")
-    session.run("python", "-m", "build", "--outdir", session.create_tmp())
+    """Build the distribution, and try the wheel in an empty environment."""
+    folder = Path(session.create_tmp())
+    session.install("build")
+    session.run("python", "-m", "build", "--outdir", str(folder))
+    wheel = next(folder.glob("*.whl"))
+    session.install(f"{wheel}[emulator]")
+    with session.chdir(folder):  # away from the source
+        session.run("pubsub-aio", "--version")
+        session.run("python", "-c", "from pubsub_aio.emulator import Emulator; print(Emulator)")

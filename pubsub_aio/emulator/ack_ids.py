@@ -26,7 +26,7 @@ def encode(subscription: int, delivery: int, start: int, stop: int) -> list[byte
     return [digits[at : at + LENGTH] for at in range(0, len(digits), LENGTH)]
 
 
-def decode(ids: Sequence[str], subscription: int, *, field: str) -> tuple[array[int], array[int]]:
+def decode(ids: Sequence[str], subscription: int) -> tuple[array[int], array[int]]:
     """The deliveries and offsets that `ids` stand for.
 
     Raises:
@@ -39,11 +39,11 @@ def decode(ids: Sequence[str], subscription: int, *, field: str) -> tuple[array[
         if len(words) != _WORDS * len(ids) or set(map(len, ids)) != {LENGTH}:
             raise ValueError
     except (ValueError, UnicodeError):
-        raise _garbage(ids, field) from None
+        raise _garbage(ids) from None
     if sys.byteorder == "little":
         words.byteswap()
     if words[::_WORDS].count(subscription) != len(ids):
-        raise _garbage(ids, field, subscription)
+        raise _garbage(ids, subscription)
     return words[1::_WORDS], words[2::_WORDS]
 
 
@@ -57,7 +57,7 @@ def attempt(delivery: int) -> int:
     return delivery & 0xFFFF_FFFF
 
 
-def _garbage(ids: Sequence[str], field: str, subscription: int | None = None) -> Exception:
+def _garbage(ids: Sequence[str], subscription: int | None = None) -> Exception:
     """An error that shows the first id that is wrong."""
     for ack_id in ids:
         try:
@@ -70,4 +70,4 @@ def _garbage(ids: Sequence[str], field: str, subscription: int | None = None) ->
             break
     else:
         ack_id = ids[0]
-    return invalid(field, f"{ack_id[:80]!r} was never issued for this subscription")
+    return invalid("ack_ids", f"{ack_id[:80]!r} was never issued for this subscription")

@@ -19,7 +19,7 @@ from pubsub_aio.emulator.names import DELETED_TOPIC, check_name, project_of
 from pubsub_aio.emulator.response import Consumer
 from pubsub_aio.emulator.snapshots import Snapshot
 from pubsub_aio.emulator.status import Code, StatusError, already_exists, invalid, not_found
-from pubsub_aio.emulator.subscriptions import Stream, Subscription
+from pubsub_aio.emulator.subscriptions import Stream, Subscription, detached
 from pubsub_aio.emulator.topics import Topic
 
 STREAM_LIFE = 1_800.0
@@ -119,12 +119,9 @@ class Broker:
         topic.config = changed
         for subscription in topic.subscriptions.values():
             resources.show_retention(subscription.config, changed)
+            self._settle(subscription, now)
         self._alarms.set(topic, topic.poll(now))
         return changed
-
-    def list_topics(self, project: str, *, size: int, token: str) -> tuple[list[Topic], str]:
-        """A page of a project's topics."""
-        return resources.page(self.topics, project, size, token)
 
     def delete_topic(self, name: str, *, now: float) -> None:
         """Delete a topic; its subscriptions keep what they have not acked."""
@@ -135,6 +132,7 @@ class Broker:
         for subscription in topic.subscriptions.values():
             subscription.config.topic = DELETED_TOPIC
             resources.show_retention(subscription.config, topic.config)
+            self._settle(subscription, now)
         for snapshot in topic.snapshots.values():
             snapshot.config.topic = DELETED_TOPIC
         topic.trim(now)
@@ -143,6 +141,8 @@ class Broker:
         """Publish messages that were checked; returns the first's id, the others follow it."""
         topic = self.topics.get(name) or self.topic(name)
         first_id = topic.publish(bodies, now=now)
+        if topic.retention:
+            self._alarms.set(topic, now + topic.retention)
         self.changed.update(topic.subscriptions.values())
         return first_id
 
@@ -184,7 +184,8 @@ class Broker:
         settings.check_mask(mask, settings.MUTABLE_SUBSCRIPTION, config)
         changed = resources.merged(subscription.config, config, mask)
         settings.check_subscription(changed)
-        self._check_dead_letter_topic(changed)
+        if any(path.startswith("dead_letter_policy") for path in mask.paths):
+            self._check_dead_letter_topic(changed)
         subscription.configure(changed)
         self._settle(subscription, now)
         return changed
@@ -193,12 +194,6 @@ class Broker:
         name = config.dead_letter_policy.dead_letter_topic
         if name and name not in self.topics:
             raise not_found(name)
-
-    def list_subscriptions(
-        self, project: str, *, size: int, token: str
-    ) -> tuple[list[Subscription], str]:
-        """A page of a project's subscriptions."""
-        return resources.page(self.subscriptions, project, size, token)
 
     def delete_subscription(self, name: str, *, now: float) -> None:
         """Delete a subscription; its streams end."""
@@ -211,10 +206,7 @@ class Broker:
         """Cut a subscription off its topic; its messages are dropped and its streams end."""
         subscription = self.subscription(name)
         subscription.detach()
-        try:
-            subscription.check_attached()
-        except StatusError as detached:
-            self._disconnect(subscription, detached, now)
+        self._disconnect(subscription, detached(name), now)
 
     def _disconnect(self, subscription: Subscription, error: StatusError, now: float) -> None:
         subscription.topic.subscriptions.pop(subscription.config.name, None)
@@ -226,9 +218,8 @@ class Broker:
 
     def pull(self, subscription: Subscription, *, limit: int, now: float) -> tuple[bytes, bool]:
         """Lease messages for one Pull; see `take`."""
+        self._check_exists(subscription)
         subscription.check_attached()
-        if self.subscriptions.get(subscription.config.name) is not subscription:
-            raise not_found(subscription.config.name)
         deadline = float(subscription.config.ack_deadline_seconds)
         consumer = Consumer(self._next_serial(), ack_deadline=deadline)
         return self.take(subscription, consumer, limit=limit, now=now)
@@ -243,11 +234,12 @@ class Broker:
         """
         if self.next_at <= now:
             self.poll(now)
+        self._check_exists(subscription)
         subscription.active_at = now
         deliveries = subscription.deliveries
         rivals = len(subscription.streams) + subscription.pulls
         if rivals > 1:
-            limit = min(limit, -(-deliveries.progress.backlog // rivals))
+            limit = min(limit, max(1, -(-deliveries.progress.backlog // rivals)))
         payload, more = deliveries.take(consumer, limit=limit, now=now)
         self._alarms.set(subscription, deliveries.next_at)
         if deliveries.progress.freed:
@@ -268,7 +260,8 @@ class Broker:
         """
         if self.next_at <= now:
             self.poll(now)
-        issued, offsets = ack_ids.decode(ids, subscription.uid, field="ack_ids")
+        self._check_exists(subscription)
+        issued, offsets = ack_ids.decode(ids, subscription.uid)
         deliveries = subscription.deliveries
         failed = deliveries.acknowledge(issued, offsets, now=now, refuse=refuse)
         return self._settled(subscription, ids, failed, now)
@@ -283,14 +276,32 @@ class Broker:
         refuse: Mapping[int, str] = MappingProxyType({}),
     ) -> dict[str, str]:
         """Move deadlines, or give messages back; otherwise as `acknowledge`."""
-        if not 0 <= seconds <= settings.MAX_ACK_DEADLINE:
-            raise invalid("ack_deadline_seconds", f"{seconds} must be between 0 and 600")
+        most = settings.MAX_ACK_DEADLINE
+        if not 0 <= seconds <= most:
+            raise invalid("ack_deadline_seconds", f"{seconds} must be between 0 and {most}")
         if self.next_at <= now:
             self.poll(now)
-        issued, offsets = ack_ids.decode(ids, subscription.uid, field="ack_ids")
+        self._check_exists(subscription)
+        issued, offsets = ack_ids.decode(ids, subscription.uid)
         deliveries = subscription.deliveries
         failed = deliveries.modify(issued, offsets, float(seconds), now=now, refuse=refuse)
         return self._settled(subscription, ids, failed, now)
+
+    def _check_exists(self, subscription: Subscription) -> None:
+        """A stream or a Pull may outlive its subscription for a moment."""
+        if self.subscriptions.get(subscription.config.name) is not subscription:
+            raise not_found(subscription.config.name)
+
+    def begin_pull(self, subscription: Subscription) -> None:
+        """Count a Pull that may wait: a subscription that is waited for does not expire."""
+        subscription.pulls += 1
+
+    def end_pull(self, subscription: Subscription, *, now: float) -> None:
+        """The Pull is over, with messages or without."""
+        subscription.pulls -= 1
+        if self.subscriptions.get(subscription.config.name) is subscription:
+            subscription.active_at = now
+            self._alarms.set(subscription, subscription.expires_at)
 
     def _settled(
         self, subscription: Subscription, ids: Sequence[str], failed: dict[int, str], now: float
@@ -377,7 +388,7 @@ class Broker:
             project = project_of(subscription)
             config.name = f"projects/{project}/snapshots/snapshot-{self._next_serial()}"
         check_name(config.name, "snapshots", field="name")
-        settings.check_snapshot_labels(config)
+        settings.check_labels(config.labels)
         if config.name in self.snapshots:
             raise already_exists(config.name)
         snapshot = Snapshot(config, source, now=now)
@@ -394,14 +405,10 @@ class Broker:
         snapshot = resources.find(self.snapshots, config.name, "snapshots", field="snapshot.name")
         settings.check_mask(mask, settings.MUTABLE_SNAPSHOT, config)
         changed = resources.merged(snapshot.config, config, mask)
-        settings.check_snapshot_labels(changed)
+        settings.check_snapshot(changed)
         snapshot.config = changed
         self._alarms.set(snapshot, snapshot.expires_at)
         return changed
-
-    def list_snapshots(self, project: str, *, size: int, token: str) -> tuple[list[Snapshot], str]:
-        """A page of a project's snapshots."""
-        return resources.page(self.snapshots, project, size, token)
 
     def delete_snapshot(self, name: str, *, now: float) -> None:
         """Delete a snapshot, and what only it kept."""
@@ -424,7 +431,8 @@ class Broker:
                 f"but {name} to {subscription.config.topic}",
             )
         subscription.deliveries.seek(target.position)
-        self._settled(subscription, (), {}, now)
+        subscription.active_at = now
+        self._settle(subscription, now)
 
     def seek_to_time(self, name: str, time: float, *, now: float) -> None:
         """Ack what was published before `time`; bring back what was published since and is kept."""
@@ -432,4 +440,5 @@ class Broker:
         subscription.check_attached()
         target = subscription.log.first_since(time)
         subscription.deliveries.seek_offset(target, kept_from=subscription.kept_from(now))
-        self._settled(subscription, (), {}, now)
+        subscription.active_at = now
+        self._settle(subscription, now)

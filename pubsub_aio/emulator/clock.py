@@ -65,6 +65,8 @@ class VirtualClock:
     @property
     def next_at(self) -> float:
         """When the next sleeper wakes; infinity if nobody sleeps."""
+        while self._sleepers and self._sleepers[0][2].done():  # who gave up
+            heapq.heappop(self._sleepers)
         return self._sleepers[0][0] if self._sleepers else math.inf
 
     def move_to(self, now: float) -> None:

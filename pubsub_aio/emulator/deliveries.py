@@ -22,7 +22,6 @@ from pubsub_aio.emulator.response import Consumer, Response
 UNORDERED_ACK_ID = "TRANSIENT_FAILURE_UNORDERED_ACK_ID"
 
 _SCAN = 10_000  # messages looked at in one go where not every message may be delivered
-_COPY = 2  # the delivery that the copy of an acked message is called
 _NONE: Mapping[int, str] = MappingProxyType({})
 
 
@@ -121,17 +120,16 @@ class Deliveries:
         """A fault: deliver messages again that are leased, or were acked in the meantime."""
         while self._copies and response.room > 0:
             offset, record = self._copies[0]
-            if self.progress.is_settled(offset):
-                delivery = ack_ids.delivery(self.leases.epoch, _COPY)
+            if self.leases.held(offset):
+                self.leases.release(offset)
+                if not self._lease_one(offset, response):
+                    return
+            elif self.progress.is_settled(offset):
+                delivery = ack_ids.delivery(self.leases.epoch, self.leases.reissue(offset))
                 ids = ack_ids.encode(self._source.uid, delivery, offset, offset + 1)
                 response.add([record], ids, attempt=0, held=False)
                 self._journal.delivered(self._source, offset, 1, delivery, response.now)
-            else:
-                if self.leases.held(offset):
-                    self.leases.release(offset)
-                if not self._lease_one(offset, response):
-                    return
-            self._copies.popleft()
+            self._copies.popleft()  # if it waits to be delivered again, it comes twice anyway
 
     def _take_returned(self, response: Response) -> None:
         """Deliver what was given back."""
@@ -292,9 +290,8 @@ class Deliveries:
         """Settle a message that went another way than by an ack."""
         if self.leases.held(offset):
             self.leases.release(offset)
-        if offset in self._lanes:
-            self._lanes.remove(offset)
-        self.progress.settle(offset)
+        for settled in self._lanes.remove(offset) if offset in self._lanes else (offset,):
+            self.progress.settle(settled)
 
     # Coming again
 
@@ -349,7 +346,8 @@ class Deliveries:
     def settle_before(self, target: int) -> None:
         """Settle every message before `target`, delivered or not."""
         for offset in self.progress.unsettled_before(target):
-            self.discard(offset)
+            if not self.progress.is_settled(offset):  # it may have gone with one before it
+                self.discard(offset)
         self.progress.skip_to(target)
 
     def hand_over(self, old: Consumer, new: Consumer) -> None:

@@ -1,14 +1,15 @@
-"""Durations and timestamps: as numbers, and whether they are any."""
+"""Durations and timestamps: as numbers, and checked."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.message import Message
 
 from pubsub_aio.emulator.status import invalid
 
 if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
     from pubsub_aio._wire import schema
 
 _SECOND = 1_000_000_000  # in nanoseconds
@@ -29,11 +30,12 @@ def check_duration(duration: schema.Duration, field: str, least: float, most: fl
 
 
 def check_times(message: Message) -> None:
-    """Refuse a message that holds a duration or a timestamp that is none, at any depth."""
+    """Refuse a message that holds an impossible duration or timestamp, at any depth."""
     for field, value in message.ListFields():
         if field.message_type is None or field.message_type.GetOptions().map_entry:
             continue
-        for part in value if field.is_repeated else (value,):
+        parts: Iterable[Any] = (value,) if isinstance(value, Message) else value
+        for part in parts:
             kind = part.DESCRIPTOR.full_name
             if kind == "google.protobuf.Duration":
                 valid = abs(part.seconds) <= _LONGEST and abs(part.nanos) < _SECOND

@@ -32,17 +32,26 @@ class _CallFault:
 class Stall:
     """Streams, or connections, on which nothing passes until `resume` is called.
 
-    As a context manager it resumes at the end of the block.
+    As a context manager it resumes at the end of the block. Any thread may resume.
     """
 
     def __init__(self, over: Callable[[], None]) -> None:
         self._over: Callable[[], None] | None = over
+        self._loop = asyncio.get_running_loop()
 
     def resume(self) -> None:
         """Let everything pass again; a second call does nothing."""
         over, self._over = self._over, None
-        if over:
+        if over is None or self._loop.is_closed():
+            return
+        try:
+            here = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            here = False
+        if here:
             over()
+        else:
+            self._loop.call_soon_threadsafe(over)
 
     def __enter__(self) -> Self:
         return self
@@ -106,6 +115,8 @@ class Faults:
         """
         if retry_delay is not None:
             _check_seconds("retry_delay", retry_delay)
+        if applied and rpc == "StreamingPull":
+            raise ValueError("applied: a stream that does not open has no effect")
         error = StatusError(_code(code), message, retry_delay=retry_delay)
         self._add(rpc, _CallFault(_positive(times), error, applied))
 
@@ -157,11 +168,12 @@ class Faults:
         if subscription is not None:
             subscription = self._find(subscription).config.name
         over = asyncio.Event()
-        loop = asyncio.get_running_loop()
 
         def resume() -> None:
             self._stalls.pop(stall, None)
-            loop.call_soon_threadsafe(over.set)
+            over.set()
+            self._broker.changed.update(self._subscriptions(None))
+            self._wake()
 
         stall = Stall(resume)
         self._stalls[stall] = (subscription, direction, over)
@@ -215,6 +227,8 @@ class Faults:
         reasons = self._confirmations.get(subscription, [])
         refused = dict(enumerate(reasons[:count]))
         del reasons[:count]
+        if not reasons:
+            self._confirmations.pop(subscription, None)
         return refused
 
     # Connections

@@ -100,7 +100,6 @@ class Front:
 
     def stall(self, direction: str) -> Callable[[], None]:
         """Hold bytes back; the returned function lets them pass again."""
-        loop = asyncio.get_running_loop()
         stall = (direction, object())
         self._stalls.append(stall)
         self._apply()
@@ -108,7 +107,7 @@ class Front:
         def over() -> None:
             if stall in self._stalls:
                 self._stalls.remove(stall)
-                loop.call_soon_threadsafe(self._apply)
+                self._apply()
 
         return over
 

@@ -65,6 +65,8 @@ def _unary(service: Service, rpc: Rpc) -> Callable[[bytes, Context], Awaitable[b
     async def handle(data: bytes, context: Context) -> bytes:
         patience = PULL_PATIENCE
         if rpc.name == "Pull" and (remaining := context.time_remaining()) is not None:
+            if remaining <= 0:  # messages must not go to somebody who left
+                await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline has passed")
             # Answer shortly before the client would give up.
             patience = min(max(remaining - 1, remaining / 2), _MAX_PATIENCE)
         try:
@@ -81,7 +83,13 @@ def _streaming(service: Service, faults: Faults) -> Callable[[object, Context], 
             data: object = await context.read()
             return data if isinstance(data, bytes) else None  # grpc.aio.EOF
 
-        session = StreamSession(service, faults, read=read, write=context.write)
+        async def write(data: bytes) -> None:
+            try:
+                await context.write(data)
+            except grpc.aio.BaseError as error:
+                raise ConnectionError("the client is gone") from error
+
+        session = StreamSession(service, faults, read=read, write=write)
         try:
             await session.run()
         except StatusError as error:

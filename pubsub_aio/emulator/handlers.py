@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pubsub_aio._wire import schema
+from pubsub_aio.emulator import resources
 from pubsub_aio.emulator.paging import page_of
 from pubsub_aio.emulator.settings import not_yet
 from pubsub_aio.emulator.status import invalid
@@ -31,8 +33,8 @@ def _update_topic(broker: Broker, request: schema.UpdateTopicRequest, now: float
 def _list_topics(
     broker: Broker, request: schema.ListTopicsRequest, _: float
 ) -> schema.ListTopicsResponse:
-    page, token = broker.list_topics(
-        request.project, size=request.page_size, token=request.page_token
+    page, token = resources.page(
+        broker.topics, request.project, request.page_size, request.page_token
     )
     return schema.ListTopicsResponse(topics=[topic.config for topic in page], next_page_token=token)
 
@@ -84,8 +86,8 @@ def _update_subscription(
 def _list_subscriptions(
     broker: Broker, request: schema.ListSubscriptionsRequest, _: float
 ) -> schema.ListSubscriptionsResponse:
-    page, token = broker.list_subscriptions(
-        request.project, size=request.page_size, token=request.page_token
+    page, token = resources.page(
+        broker.subscriptions, request.project, request.page_size, request.page_token
     )
     return schema.ListSubscriptionsResponse(
         subscriptions=[subscription.config for subscription in page], next_page_token=token
@@ -125,8 +127,8 @@ def _update_snapshot(
 def _list_snapshots(
     broker: Broker, request: schema.ListSnapshotsRequest, _: float
 ) -> schema.ListSnapshotsResponse:
-    page, token = broker.list_snapshots(
-        request.project, size=request.page_size, token=request.page_token
+    page, token = resources.page(
+        broker.snapshots, request.project, request.page_size, request.page_token
     )
     return schema.ListSnapshotsResponse(
         snapshots=[snapshot.config for snapshot in page], next_page_token=token
@@ -142,8 +144,8 @@ def _seek(broker: Broker, request: schema.SeekRequest, now: float) -> None:
     if target == "snapshot":
         broker.seek_to_snapshot(request.subscription, request.snapshot, now=now)
     elif target == "time":
-        time = request.time.seconds + request.time.nanos / 1e9
-        broker.seek_to_time(request.subscription, time, now=now)
+        micros = request.time.seconds * 1_000_000 + math.ceil(request.time.nanos / 1_000)
+        broker.seek_to_time(request.subscription, micros / 1_000_000, now=now)
     else:
         broker.subscription(request.subscription)
         raise invalid("target", "either time or snapshot is needed")

@@ -69,6 +69,8 @@ class HttpServer:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.path == "/":
             return web.Response(text="Ok\n")
+        if request.headers.get("Expect", "").lower() == "100-continue":
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         try:
             sent = await request.read()
         except web.HTTPRequestEntityTooLarge:

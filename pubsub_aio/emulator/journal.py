@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pubsub_aio.emulator import ack_ids, records
 
 HISTORY = 10_000
-"""Messages, and for each of their events, that are remembered unless told otherwise."""
+"""How many messages are remembered unless told otherwise, and a quarter of how many events."""
 
 _HISTORY_BYTES = 4 * 1024 * 1024
 

@@ -96,17 +96,24 @@ class Lanes:
         self._waiting[lane.key] = lane
         return back
 
-    def remove(self, offset: int) -> None:
-        """Forget a message that is settled in another way than by an ack."""
-        lane = self._of.pop(offset)
-        lane.early.discard(offset)
+    def remove(self, offset: int) -> list[int]:
+        """Forget a message that is settled in another way; returns what is settled with it."""
+        lane = self._of[offset]
         if offset in lane.held:
-            lane.held.remove(offset)
-        else:
-            lane.waiting.remove(offset)
+            return self.ack(offset) if lane.held[0] == offset else self._take_out(lane, offset)
+        del self._of[offset]
+        lane.waiting.remove(offset)
         if not lane.waiting:
-            self._waiting.pop(lane.key, None)
+            del self._waiting[lane.key]
         self._close_if_empty(lane)
+        return [offset]
+
+    def _take_out(self, lane: _Lane, offset: int) -> list[int]:
+        """Remove a held message that is not the first."""
+        del self._of[offset]
+        lane.held.remove(offset)
+        lane.early.discard(offset)
+        return [offset]
 
     def hand_over(self, old: int, new: int) -> None:
         """Let one consumer take the place of another."""

@@ -64,6 +64,14 @@ class Leases:
         """How often an unsettled message was delivered."""
         return self._progress.blocks[offset >> SHIFT].issues[offset & MASK]
 
+    def reissue(self, offset: int) -> int:
+        """Count one more delivery of a settled message, which is not leased; returns which."""
+        block = self._progress.blocks.get(offset >> SHIFT)
+        if block is None:
+            return 2  # how often it was delivered is not known any more, nor does it matter
+        block.issues[offset & MASK] += 1
+        return block.issues[offset & MASK]
+
     # Granting and ending
 
     def grant(self, run: Run, consumer: Consumer, *, now: float) -> int:

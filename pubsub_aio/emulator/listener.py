@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import sys
 from collections.abc import Callable
@@ -44,10 +45,11 @@ class Listener:
 
     async def stop(self) -> None:
         """End every call and connection; streams are expected to have ended."""
-        await self._grpc.stop(grace=0.1)
-        await self.front.close()
-        if self._http:
-            await self._http.close()
+        async with contextlib.AsyncExitStack() as closing:  # all of it, whatever happens
+            if self._http:
+                closing.push_async_callback(self._http.close)
+            closing.push_async_callback(self.front.close)
+            await self._grpc.stop(grace=0.1)
 
     async def _to_grpc(self, protocol: Callable[[], asyncio.Protocol]) -> None:
         loop = asyncio.get_running_loop()

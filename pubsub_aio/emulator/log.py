@@ -32,6 +32,8 @@ class TopicLog:
 
     def __init__(self) -> None:
         self.next = 0
+        self.first = 0
+        """The oldest message that is kept; `next` if nothing is."""
         self._chunks: dict[int, Chunk] = {}
 
     def append(self, records: Sequence[bytes], *, time: float) -> None:
@@ -55,6 +57,7 @@ class TopicLog:
         """Number messages that nobody will ever read, without keeping them."""
         self._chunks.clear()
         self.next += count
+        self.first = self.next
 
     def chunk(self, number: int) -> Chunk:
         """The chunk of that number, which must still be kept."""
@@ -68,20 +71,17 @@ class TopicLog:
         """When that message, which must still be kept, was published."""
         return self._chunks[offset >> SHIFT].times[offset & MASK]
 
-    @property
-    def first(self) -> int:
-        """The oldest offset that may be kept, rounded down to its chunk; `next` if nothing is."""
-        return next(iter(self._chunks)) << SHIFT if self._chunks else self.next
-
     def first_since(self, time: float) -> int:
         """The first kept offset that was published at `time` or later; `next` if there is none."""
         for number, chunk in self._chunks.items():
             if chunk.times[-1] >= time:
-                return (number << SHIFT) + bisect.bisect_left(chunk.times, time)
+                found = (number << SHIFT) + bisect.bisect_left(chunk.times, time)
+                return max(found, self.first)
         return self.next
 
     def drop_before(self, offset: int) -> None:
         """Forget the messages before `offset`."""
+        self.first = max(self.first, offset)
         number = offset >> SHIFT
         while self._chunks and next(iter(self._chunks)) < number:
             del self._chunks[next(iter(self._chunks))]

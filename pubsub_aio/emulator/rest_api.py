@@ -155,6 +155,8 @@ def _fill(request: Message, fields: dict[str, Json]) -> None:
     """Set a request's fields from JSON."""
     if isinstance(request, schema.PublishRequest) and _fill_publish(request, fields):
         return
+    if "update_mask" in fields:
+        fields["updateMask"] = fields.pop("update_mask")
     mask = fields.get("updateMask")
     if isinstance(mask, str):
         # Either spelling of a field's name is accepted; protobuf knows one.

@@ -103,6 +103,7 @@ class Emulator:
             await listener.stop()
             raise
         self._listener = listener
+        self._set_timer()
         self.faults.attach(listener.front)
         if not _is_loopback(self._host):
             log.warning(
@@ -125,9 +126,12 @@ class Emulator:
             subscription.end_streams(stopping)
             self._broker.changed.add(subscription)
         self._wake()
-        await self._quiet()
-        if self._listener:
-            await self._listener.stop()
+        try:
+            await self._quiet()
+        finally:
+            listener, self._listener = self._listener, None
+            if listener:
+                await listener.stop()
 
     @property
     def address(self) -> str:
@@ -157,25 +161,30 @@ class Emulator:
         self.clock.move_to(target)
 
     async def _quiet(self) -> None:
-        """Return once nobody has anything to deliver, or its client does not read."""
-        self._service.wake_published()
+        """Return once no call is at work and nobody has anything to deliver, or cannot."""
         ends_at = time.monotonic() + _BLOCKED
+        quiet = 0
         while True:
+            published = self._service.wake_published()
             await asyncio.sleep(0)
             busy = [w for of in self._service.waiters.values() for w in of if not w.idle]
-            if not busy:
+            # Who was just woken begins a turn of the loop later, or two.
+            quiet = 0 if busy or published or self._service.working else quiet + 1
+            if quiet == 3:
                 return
             if time.monotonic() > ends_at:
                 for waiter in busy:
                     waiter.stuck = True  # until its client reads again
                 return
-            await asyncio.sleep(0.0005)
+            if busy:
+                await asyncio.sleep(0.0005)
 
     def _set_timer(self) -> None:
         if self._timer:
             self._timer.cancel()
             self._timer = None
-        if isinstance(self.clock, VirtualClock) or self._broker.next_at == math.inf:
+        started = self._listener is not None
+        if not started or isinstance(self.clock, VirtualClock) or self._broker.next_at == math.inf:
             return
         wait = max(0.0, self._broker.next_at - self.clock.now())
         self._timer = asyncio.get_running_loop().call_later(wait, self._tick)
@@ -184,6 +193,7 @@ class Emulator:
         self._timer = None
         self._broker.poll(self.clock.now())
         self._wake()
+        self._set_timer()
 
     def _wake(self) -> None:
         self._service.wake()

@@ -86,6 +86,8 @@ class Service:
         """Grows whenever something may have changed."""
         self.stirred = asyncio.Event()
         """Set when that happens, and replaced by another."""
+        self.working = 0
+        """Calls that are being answered, but for those that wait."""
         self._faults = faults
         self._delivery_lag = delivery_lag
         self._next_at = math.inf
@@ -110,6 +112,7 @@ class Service:
             await self.delay(delay)
         if error and not applied:
             raise error
+        self.working += 1
         try:
             reply = await self._answer(rpc, data, patience)
             log.debug("%s: ok", rpc.name)
@@ -120,6 +123,7 @@ class Service:
             log.exception("%s failed", rpc.name)
             raise fault_in_emulator(bug) from bug
         finally:
+            self.working -= 1
             self.wake()
         if error:
             raise error
@@ -172,14 +176,16 @@ class Service:
             loop = asyncio.get_running_loop()
             self._published_timer = loop.call_later(self._delivery_lag, self.wake_published)
 
-    def wake_published(self) -> None:
-        """Let what was published be delivered."""
+    def wake_published(self) -> bool:
+        """Let what was published be delivered; returns whether there was anything."""
+        waiting = bool(self._published)
         if self._published_timer:
             self._published_timer.cancel()
             self._published_timer = None
         self.broker.changed |= self._published
         self._published.clear()
         self.wake()
+        return waiting
 
     @contextlib.contextmanager
     def waiter(self, subscription: Subscription) -> Iterator[Waiter]:
@@ -211,7 +217,7 @@ class Service:
         subscription = self.broker.subscription(request.subscription)
         if request.return_immediately:
             patience = 0.0
-        subscription.pulls += 1
+        self.broker.begin_pull(subscription)
         try:
             with self.waiter(subscription) as waiter:
                 async with asyncio.timeout(patience or None):
@@ -225,11 +231,18 @@ class Service:
                             await asyncio.sleep(0)
                         else:
                             self.wake()
-                            await waiter.wait()
+                            await self._wait(waiter)
         except TimeoutError:
             return b""
         finally:
-            subscription.pulls -= 1
+            self.broker.end_pull(subscription, now=self.clock.now())
+
+    async def _wait(self, waiter: Waiter) -> None:
+        self.working -= 1
+        try:
+            await waiter.wait()
+        finally:
+            self.working += 1
 
     def acknowledge(self, subscription: Subscription, ids: list[str]) -> dict[str, str]:
         """Settle deliveries; for each id that exactly-once refuses, why."""

@@ -23,9 +23,9 @@ MAX_ACK_DEADLINE = 600
 DEFAULT_RETENTION = 7 * DAY
 DEFAULT_EXPIRATION = 31 * DAY
 
-_LABEL_KEY = re.compile(r"[a-z][a-z0-9_\-]{0,62}")
 _KMS_KEY = re.compile(r"projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+")
-_LABEL_VALUE = re.compile(r"[a-z0-9_\-]{0,63}")
+_MAX_LABELS = 64
+_MAX_LABEL = 63
 
 MUTABLE_TOPIC = frozenset(
     {
@@ -63,7 +63,7 @@ MUTABLE_SNAPSHOT = frozenset({"expire_time", "labels"})
 def check_topic(topic: schema.Topic) -> None:
     """Refuse settings that the service would refuse."""
     check_name(topic.name, "topics", field="name")
-    _check_labels(topic.labels)
+    check_labels(topic.labels)
     if topic.HasField("message_retention_duration"):
         check_duration(
             topic.message_retention_duration, "message_retention_duration", 10 * MINUTE, 31 * DAY
@@ -80,7 +80,7 @@ def check_topic(topic: schema.Topic) -> None:
 def check_subscription(subscription: schema.Subscription) -> None:
     """Refuse settings that the service would refuse, and fill in its defaults."""
     check_name(subscription.name, "subscriptions", field="name")
-    _check_labels(subscription.labels)
+    check_labels(subscription.labels)
     if subscription.push_config.push_endpoint:
         raise not_yet("push_config.push_endpoint")
     if subscription.message_transforms:
@@ -117,9 +117,11 @@ def parsed_filter(subscription: schema.Subscription) -> Filter | None:
         raise invalid("filter", str(error)) from error
 
 
-def check_snapshot_labels(snapshot: schema.Snapshot) -> None:
-    """Refuse labels that the service would refuse."""
-    _check_labels(snapshot.labels)
+def check_snapshot(snapshot: schema.Snapshot) -> None:
+    """Refuse settings that the service would refuse."""
+    check_labels(snapshot.labels)
+    if not snapshot.HasField("expire_time"):
+        raise invalid("expire_time", "must be given")
 
 
 def check_ack_deadline(seconds: int, field: str) -> None:
@@ -138,8 +140,9 @@ def check_mask(mask: schema.FieldMask, mutable: frozenset[str], target: schema.M
     for path in mask.paths:
         descriptor = cast("Descriptor | None", target.DESCRIPTOR)
         for part in path.split("."):
+            inside_map = descriptor is not None and descriptor.GetOptions().map_entry
             field = descriptor.fields_by_name.get(part) if descriptor else None
-            if field is None:
+            if field is None or inside_map:
                 raise invalid("update_mask", f"{path!r} is not a field of {target.DESCRIPTOR.name}")
             descriptor = field.message_type
         if path.split(".")[0] not in mutable:
@@ -151,21 +154,22 @@ def not_yet(feature: str) -> StatusError:
     return StatusError(Code.UNIMPLEMENTED, f"{feature} is not supported by this emulator yet")
 
 
-def _check_labels(labels: Mapping[str, str]) -> None:
-    if len(labels) > 64:
-        raise invalid("labels", f"{len(labels)} is more than 64")
+def check_labels(labels: Mapping[str, str]) -> None:
+    """Refuse labels that the service would refuse."""
+    if len(labels) > _MAX_LABELS:
+        raise invalid("labels", f"{len(labels)} is more than {_MAX_LABELS}")
+    rule = f"at most {_MAX_LABEL} lower-case letters, digits, _ or -"
     for key, value in labels.items():
-        if not _LABEL_KEY.fullmatch(key):
-            raise invalid(
-                "labels",
-                f"the key {key[:80]!r} must be 1 to 63 lower-case letters, digits, _ or -, "
-                "the first a letter",
-            )
-        if not _LABEL_VALUE.fullmatch(value):
-            raise invalid(
-                "labels",
-                f"the value {value[:80]!r} must be at most 63 lower-case letters, digits, _ or -",
-            )
+        if not (key[:1].isalpha() and _is_label(key)):
+            raise invalid("labels", f"the key {key[:80]!r} must be {rule}, the first a letter")
+        if not _is_label(value):
+            raise invalid("labels", f"the value {value[:80]!r} must be {rule}")
+
+
+def _is_label(text: str) -> bool:
+    """Letters of any script will do, if they are not capitals."""
+    letters = all(c in "_-" or (c.isalnum() and c == c.lower()) for c in text)
+    return letters and len(text) <= _MAX_LABEL
 
 
 def _check_retry_policy(policy: schema.RetryPolicy) -> None:

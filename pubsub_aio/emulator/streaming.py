@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -37,7 +38,7 @@ class StreamSession:
         service: Who answers.
         faults: What goes wrong.
         read: Returns the next request's bytes; none when the client sends no more.
-        write: Sends a response's bytes.
+        write: Sends a response's bytes; ConnectionError if the client is gone.
     """
 
     def __init__(
@@ -104,7 +105,8 @@ class StreamSession:
         self._replies.append(_properties(stream))
         async with asyncio.TaskGroup() as tasks:
             reader = tasks.create_task(self._read_requests(stream, first, waiter))
-            await self._write_responses(stream, waiter)
+            with contextlib.suppress(ConnectionError):
+                await self._write_responses(stream, waiter)
             reader.cancel()
 
     # Out
@@ -114,8 +116,9 @@ class StreamSession:
         broker, name = self._service.broker, stream.subscription.config.name
         while not stream.ended and not (self._finished and not self._replies):
             waiter.stuck = self._faults.stalls(name, "responses")
-            await self._faults.while_stalled(name, "responses")
-            waiter.stuck = False
+            if waiter.stuck:
+                await waiter.wait()
+                continue
             if self._replies:
                 await self._write(self._replies.popleft())
                 self._room.set()

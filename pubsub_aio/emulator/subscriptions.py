@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from pubsub_aio.emulator.topics import Topic
 
 
+def detached(name: str) -> StatusError:
+    """What a detached subscription answers."""
+    return StatusError(
+        Code.FAILED_PRECONDITION,
+        f"{name} is detached from its topic; create another subscription",
+    )
+
+
 class Stream(Consumer):
     """One StreamingPull call."""
 
@@ -164,7 +172,4 @@ class Subscription:
     def check_attached(self) -> None:
         """Refuse to deliver from a detached subscription."""
         if self.config.detached:
-            raise StatusError(
-                Code.FAILED_PRECONDITION,
-                f"{self.config.name} is detached from its topic; create another subscription",
-            )
+            raise detached(self.config.name)

@@ -47,11 +47,12 @@ class EmulatorThread:
             delivery_lag=delivery_lag,
         )
         self.faults = cast("Faults", _InLoop(self, self._emulator.faults))
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def __enter__(self) -> Self:
-        self._loop = asyncio.new_event_loop()
+        self._loop = loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
-            target=self._loop.run_forever, name="pubsub-emulator", daemon=True
+            target=loop.run_forever, name="pubsub-emulator", daemon=True
         )
         self._thread.start()
         try:
@@ -73,9 +74,11 @@ class EmulatorThread:
             self._end()
 
     def _end(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        loop, self._loop = self._loop, None
+        if loop:
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join()
+            loop.close()
 
     @property
     def address(self) -> str:
@@ -155,6 +158,9 @@ class EmulatorThread:
         return self.call(self._emulator.streams, subscription)
 
     def _await(self, awaitable: Coroutine[object, object, T]) -> T:
+        if self._loop is None:
+            awaitable.close()
+            raise RuntimeError("the emulator does not run: use it inside a `with` block")
         return asyncio.run_coroutine_threadsafe(awaitable, self._loop).result()
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

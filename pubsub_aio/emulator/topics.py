@@ -39,7 +39,8 @@ class Topic:
 
     def publish(self, bodies: Sequence[bytes], *, now: float) -> int:
         """Add messages; returns the id of the first, the others follow it."""
-        self._time = max(self._time, now)
+        # To the microsecond, as clients are told it: they may seek to the time of a message.
+        self._time = max(self._time, round(now, 6))
         first = self.log.next
         first_id = (_FIRST_TOPIC + self.serial) * _IDS + first
         framed = records.frame(bodies, first_id=first_id, time=self._time)

@@ -9,6 +9,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
+from pubsub_aio._wire import schema
+
+DEAD = "dead"
+"""The topic for what was given up."""
+
 DAY = 86_400.0
 STREAM_LIFE = 1_800.0
 INVALID = "PERMANENT_FAILURE_INVALID_ACK_ID"
@@ -225,6 +230,18 @@ class SubscriptionModel:
         if 0 < policy.max_attempts <= copy.attempt:
             self.dead.append(copy)
 
+    def forwarded(self, copy: Copy, now: float) -> Sent:
+        """What the dead-letter topic gets."""
+        published = schema.Timestamp(seconds=int(copy.sent.time)).ToDatetime()
+        prefix = "CloudPubSubDeadLetterSource"
+        attributes = copy.sent.attributes | {
+            f"{prefix}DeliveryCount": str(copy.attempt),
+            f"{prefix}Subscription": self.name,
+            f"{prefix}SubscriptionProject": "p",
+            f"{prefix}TopicPublishTime": f"{published.isoformat(timespec='milliseconds')}Z",
+        }
+        return Sent(copy.sent.data, copy.sent.key, attributes, now)
+
     # Time
 
     @property
@@ -299,3 +316,28 @@ class SubscriptionModel:
             aged = copy.sent.time + self.settings.retention <= now
             if aged or not self.matches(copy.sent):
                 copy.acked = True
+
+
+def full(kind: str, name: str) -> str:
+    return f"projects/p/{kind}/{name}"
+
+
+def config_of(name: str, topic: str, wanted: Settings, ack_deadline: int) -> schema.Subscription:
+    config = schema.Subscription(
+        name=full("subscriptions", name),
+        topic=full("topics", topic),
+        ack_deadline_seconds=ack_deadline,
+        enable_message_ordering=wanted.ordered,
+        enable_exactly_once_delivery=wanted.exactly_once,
+        retain_acked_messages=wanted.retain_acked,
+        filter=f'attributes.colour = "{wanted.colour}"' if wanted.colour else "",
+        expiration_policy=schema.ExpirationPolicy(),
+    )
+    config.message_retention_duration.FromSeconds(int(wanted.retention))
+    if wanted.min_backoff:
+        config.retry_policy.minimum_backoff.FromSeconds(int(wanted.min_backoff))
+        config.retry_policy.maximum_backoff.FromSeconds(int(wanted.max_backoff))
+    if wanted.max_attempts:
+        config.dead_letter_policy.dead_letter_topic = full("topics", DEAD)
+        config.dead_letter_policy.max_delivery_attempts = wanted.max_attempts
+    return config

@@ -234,7 +234,7 @@ def test_a_publish_time_of_the_client_is_replaced_whole() -> None:
 def test_ack_ids_name_subscription_delivery_and_offset() -> None:
     ids = [i.decode() for i in ack_ids.encode(0xABC, ack_ids.delivery(2, 3), 10, 12)]
 
-    issued, offsets = ack_ids.decode(ids, 0xABC, field="ack_ids")
+    issued, offsets = ack_ids.decode(ids, 0xABC)
 
     assert (issued, offsets) == (array("Q", [ack_ids.delivery(2, 3)] * 2), array("Q", [10, 11]))
     assert ack_ids.attempt(issued[0]) == 3
@@ -253,7 +253,7 @@ def test_ack_ids_name_subscription_delivery_and_offset() -> None:
 )
 def test_ids_that_nobody_issued_are_refused(ids: list[str]) -> None:
     with pytest.raises(StatusError, match="never issued"):
-        ack_ids.decode(ids, 0xABC, field="ack_ids")
+        ack_ids.decode(ids, 0xABC)
 
 
 def test_the_pages_of_a_list_are_the_list() -> None:

@@ -286,6 +286,28 @@ def test_any_http_request_has_a_json_answer(
     client.check_alive()
 
 
+def test_a_refusal_is_understood_whatever_it_quotes(client: Client) -> None:
+    long = f"{PROJECT}/topics/" + "a" * 1_000_000
+
+    assert client.call("CreateTopic", name=long) is None
+    assert client.call("GetSubscription", subscription=long) is None
+    client.check_alive()
+
+
+def test_a_thousand_ids_are_refused_at_once(client: Client) -> None:
+    client.begin()
+    once = SUBSCRIPTIONS[2]
+    batch = [schema.PubsubMessage(data=b"x")] * 1_000
+    client.call("Publish", topic=TOPICS[0], messages=batch)
+    client.call("Pull", subscription=once, max_messages=1_000, return_immediately=True)
+    ids = client.ack_ids[once][1:]
+
+    assert len(ids) == 1_002
+    assert client.call("Acknowledge", subscription=once, ack_ids=ids) is not None
+    assert client.call("Acknowledge", subscription=once, ack_ids=ids) is None
+    client.check_alive()
+
+
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _begun = st.sampled_from(
     [
