@@ -9,7 +9,7 @@ A class is made when its name is first used: `schema.Topic`, `schema.PublishRequ
 
 from __future__ import annotations
 
-from importlib.resources import files
+import pkgutil
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -46,14 +46,15 @@ PACKAGES = ("google.pubsub.v1", "google.iam.v1", "google.protobuf", "google.rpc"
 
 
 def _load() -> descriptor_pool.DescriptorPool:
-    packaged = files(__package__).joinpath("descriptors.binpb")
     try:
-        data = packaged.read_bytes()
+        data = pkgutil.get_data("pubsub_aio._wire", "descriptors.binpb")
     except FileNotFoundError:
+        data = None
+    if data is None:
         raise ImportError(
             "pubsub_aio/_wire/descriptors.binpb is missing: it is made when the package is built; "
             "in a source checkout run `pip install -e .`"
-        ) from None
+        )
     private = descriptor_pool.DescriptorPool()
     for file in descriptor_pb2.FileDescriptorSet.FromString(data).file:
         private.Add(file)

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from pubsub_aio.emulator import ack_ids, records
 
@@ -69,8 +70,7 @@ class PublishedMessage:
     modacks: list[Modack] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(NamedTuple):
     """Where deliveries come from: a subscription, and the serial number of its topic."""
 
     uid: int
@@ -78,8 +78,7 @@ class Source:
     topic: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Published:
+class _Published(NamedTuple):
     topic: int
     name: str
     first: int
@@ -87,36 +86,22 @@ class _Published:
     first_id: int
     time: float
 
-    @property
-    def count(self) -> int:
-        return len(self.messages)
 
-
-@dataclass(frozen=True, slots=True)
-class _Delivered:
+class _Delivered(NamedTuple):
     source: Source
     offset: int
     size: int
     delivery: int
     time: float
 
-    @property
-    def count(self) -> int:
-        return self.size
 
-
-@dataclass(frozen=True, slots=True)
-class _Settled:
+class _Settled(NamedTuple):
     source: Source
     issued: array[int]
     offsets: array[int]
     failed: Collection[int]
     seconds: float | None
     time: float
-
-    @property
-    def count(self) -> int:
-        return len(self.offsets)
 
 
 class Journal:
@@ -125,7 +110,7 @@ class Journal:
     def __init__(self, history: int = HISTORY) -> None:
         self._history = history
         self._published: deque[_Published] = deque()
-        self._events: deque[_Delivered | _Settled] = deque()
+        self._events: deque[tuple[int, _Delivered | _Settled]] = deque()
         self._kept = 0
         self._kept_bytes = 0
         self._kept_events = 0
@@ -149,14 +134,14 @@ class Journal:
             self._kept > self._history or self._kept_bytes > _HISTORY_BYTES
         ):
             dropped = self._published.popleft()
-            self._kept -= dropped.count
+            self._kept -= len(dropped.messages)
             self._kept_bytes -= sum(map(len, dropped.messages))
 
     def delivered(
         self, source: Source, offset: int, count: int, delivery: int, time: float
     ) -> None:
         """Note the delivery of messages side by side."""
-        self._note(_Delivered(source, offset, count, delivery, time))
+        self._note(count, _Delivered(source, offset, count, delivery, time))
 
     def acked(
         self,
@@ -167,7 +152,7 @@ class Journal:
         time: float,
     ) -> None:
         """Note acks; `failed` are the positions of those without effect."""
-        self._note(_Settled(source, issued, offsets, failed, None, time))
+        self._note(len(offsets), _Settled(source, issued, offsets, failed, None, time))
 
     def modified(
         self,
@@ -179,15 +164,16 @@ class Journal:
         time: float,
     ) -> None:
         """Note modacks; `failed` are the positions of those without effect."""
-        self._note(_Settled(source, issued, offsets, failed, seconds, time))
+        self._note(len(offsets), _Settled(source, issued, offsets, failed, seconds, time))
 
-    def _note(self, event: _Delivered | _Settled) -> None:
+    def _note(self, count: int, event: _Delivered | _Settled) -> None:
+        """Remember something that happened to so many messages."""
         if not self._history:
             return
-        self._events.append(event)
-        self._kept_events += event.count
+        self._events.append((count, event))
+        self._kept_events += count
         while self._kept_events > 4 * self._history and len(self._events) > 1:
-            self._kept_events -= self._events.popleft().count
+            self._kept_events -= self._events.popleft()[0]
 
     def messages(self, wanted: Callable[[str], bool]) -> list[PublishedMessage]:
         """The remembered messages of the topics whose names are wanted, oldest first."""
@@ -197,7 +183,7 @@ class Journal:
                 for index, record in enumerate(batch.messages):
                     key = (batch.topic, batch.first + index)
                     found[key] = _describe(batch, batch.first_id + index, record)
-        for event in self._events:
+        for _, event in self._events:
             topic = event.source.topic
             if isinstance(event, _Delivered):
                 for offset, delivery in _deliveries(event):

@@ -34,6 +34,12 @@ class Figure:
         """Whether the bar is met."""
         return self.value >= self.bar if self.at_least else self.value <= self.bar
 
+    def margin(self, value: float) -> float:
+        """How many times better than the bar a value is; 100 at the most."""
+        if self.at_least:
+            return min(value / self.bar, 100)
+        return min(self.bar / value, 100) if value else 100
+
     def __str__(self) -> str:
         sign = ">=" if self.at_least else "<="
         verdict = "holds" if self.holds else "FAILS"
@@ -54,10 +60,10 @@ def plot(figures: Sequence[Figure], name: str) -> Path:
     height = 0.55 * len(figures) + 1.6
     canvas, axes = plt.subplots(figsize=(10, height), constrained_layout=True)
     for row, figure in enumerate(reversed(figures)):
-        scaled = [value / figure.bar for value in figure.values]
+        scaled = [figure.margin(value) for value in figure.values]
         colour = "#2a7f62" if figure.holds else "#c0392b"
         axes.plot(scaled, [row] * len(scaled), "o", color=colour, alpha=0.35, markersize=7)
-        axes.plot([figure.value / figure.bar], [row], "D", color=colour, markersize=8)
+        axes.plot([figure.margin(figure.value)], [row], "D", color=colour, markersize=8)
     axes.axvline(1, color="black", linewidth=1)
     axes.set_xscale("log")
     axes.set_yticks(range(len(figures)))
@@ -70,8 +76,8 @@ def plot(figures: Sequence[Figure], name: str) -> Path:
         fontsize=8,
     )
     axes.set_ylim(-0.7, len(figures) - 0.3)
-    axes.set_xlabel("measured, as a multiple of the bar (diamond: what counts; dots: each run)")
-    axes.set_title(f"{name}: green meets its bar")
+    axes.set_xlabel("times better than its bar (diamond: what counts; dots: each run)")
+    axes.set_title(f"{name}: right of the line meets its bar")
     axes.grid(visible=True, axis="x", alpha=0.3)
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.png"
