@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 try:
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
     from aiohttp.http import RawRequestMessage
 
     from pubsub_aio.emulator.service import Service
+
+# aiohttp reports every peer that does not speak HTTP as an error, with a traceback; what goes wrong
+# in answering a request is reported by the RestApi.
+_aiohttp_log = logging.getLogger("pubsub_aio.emulator.http")
+_aiohttp_log.setLevel(logging.CRITICAL)
 
 # JSON carries data as base64, so a legal request may be a third larger than the service's limit.
 _MAX_BODY = 20 * 1024 * 1024
@@ -52,6 +58,7 @@ class HttpServer:
             request_factory=_request,
             handler_cancellation=True,  # or a Pull whose client left would still take messages
             access_log=None,
+            logger=_aiohttp_log,
         )
 
     async def start(self) -> None:
