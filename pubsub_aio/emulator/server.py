@@ -118,8 +118,6 @@ class Emulator:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._timer:
-            self._timer.cancel()
         self.faults.clear()
         stopping = StatusError(Code.UNAVAILABLE, "the emulator is stopping")
         for subscription in self._broker.subscriptions.values():
@@ -130,6 +128,7 @@ class Emulator:
             await self._quiet()
         finally:
             listener, self._listener = self._listener, None
+            self._set_timer()
             if listener:
                 await listener.stop()
 
@@ -180,6 +179,7 @@ class Emulator:
                 await asyncio.sleep(0.0005)
 
     def _set_timer(self) -> None:
+        """Call the broker when it wants to be called; never, unless we are started."""
         if self._timer:
             self._timer.cancel()
             self._timer = None

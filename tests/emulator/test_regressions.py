@@ -192,6 +192,14 @@ def test_labels_can_be_changed_after_the_dead_letter_topic_was_deleted() -> None
     assert dict(told.labels) == {"a": "b"}
 
 
+async def test_no_timer_is_left_when_the_emulator_has_stopped() -> None:
+    async with Emulator() as emulator:
+        emulator.create_subscription("worker", "topic")
+        assert emulator._timer is not None
+
+    assert emulator._timer is None
+
+
 async def test_leaving_is_complete_even_if_it_is_cancelled() -> None:
     emulator = Emulator(clock=VirtualClock())
     await emulator.__aenter__()
