@@ -8,13 +8,13 @@ subscriptions may have something to deliver.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 from pubsub_aio._wire import schema
 from pubsub_aio.emulator import ack_ids, resources, settings
 from pubsub_aio.emulator.alarms import Alarms
 from pubsub_aio.emulator.dead_letters import forwarded
 from pubsub_aio.emulator.journal import Journal
+from pubsub_aio.emulator.leases import NO_REFUSALS
 from pubsub_aio.emulator.names import DELETED_TOPIC, check_name, project_of
 from pubsub_aio.emulator.response import Consumer
 from pubsub_aio.emulator.snapshots import Snapshot
@@ -252,7 +252,7 @@ class Broker:
         ids: Sequence[str],
         *,
         now: float,
-        refuse: Mapping[int, str] = MappingProxyType({}),
+        refuse: Mapping[int, str] = NO_REFUSALS,
     ) -> dict[str, str]:
         """Settle deliveries; for each id that exactly-once refuses, why.
 
@@ -273,7 +273,7 @@ class Broker:
         seconds: int,
         *,
         now: float,
-        refuse: Mapping[int, str] = MappingProxyType({}),
+        refuse: Mapping[int, str] = NO_REFUSALS,
     ) -> dict[str, str]:
         """Move deadlines, or give messages back; otherwise as `acknowledge`."""
         most = settings.MAX_ACK_DEADLINE

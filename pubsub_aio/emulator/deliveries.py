@@ -8,13 +8,12 @@ from array import array
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from pubsub_aio.emulator import ack_ids, records
 from pubsub_aio.emulator.filters import Filter
 from pubsub_aio.emulator.journal import Journal, Source
 from pubsub_aio.emulator.lanes import Lanes
-from pubsub_aio.emulator.leases import INVALID_ACK_ID, Leases
+from pubsub_aio.emulator.leases import INVALID_ACK_ID, NO_REFUSALS, Leases
 from pubsub_aio.emulator.log import MASK, SHIFT, TopicLog
 from pubsub_aio.emulator.progress import Position, Progress, Run
 from pubsub_aio.emulator.response import Consumer, Response
@@ -22,7 +21,6 @@ from pubsub_aio.emulator.response import Consumer, Response
 UNORDERED_ACK_ID = "TRANSIENT_FAILURE_UNORDERED_ACK_ID"
 
 _SCAN = 10_000  # messages looked at in one go where not every message may be delivered
-_NONE: Mapping[int, str] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -203,7 +201,7 @@ class Deliveries:
         offsets: array[int],
         *,
         now: float,
-        refuse: Mapping[int, str] = _NONE,
+        refuse: Mapping[int, str] = NO_REFUSALS,
     ) -> dict[int, str]:
         """Settle deliveries; says which of them could not be and why, by position.
 
@@ -259,7 +257,7 @@ class Deliveries:
         seconds: float,
         *,
         now: float,
-        refuse: Mapping[int, str] = _NONE,
+        refuse: Mapping[int, str] = NO_REFUSALS,
     ) -> dict[int, str]:
         """Let leases end `seconds` from now; zero gives the messages back. See `acknowledge`."""
         self._give_back_refused(issued, offsets, refuse, now=now)

@@ -213,7 +213,7 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Reset the connection."""
-        if self._client.transport:
+        if self._client.transport and not self._client.transport.is_closing():
             # Closing without lingering is what sends a reset.
             inner = self._client.transport.get_extra_info("socket")
             inner.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

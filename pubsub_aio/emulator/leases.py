@@ -6,6 +6,7 @@ import heapq
 import math
 from array import array
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from pubsub_aio.emulator import ack_ids
 from pubsub_aio.emulator.log import MASK, SHIFT, SPAN, TopicLog
@@ -13,6 +14,7 @@ from pubsub_aio.emulator.progress import Block, Progress, Run
 from pubsub_aio.emulator.response import Consumer
 from pubsub_aio.emulator.status import invalid
 
+NO_REFUSALS: Mapping[int, str] = MappingProxyType({})
 INVALID_ACK_ID = "PERMANENT_FAILURE_INVALID_ACK_ID"
 
 _FIRST = array("I", [1]) * SPAN

@@ -1,7 +1,6 @@
 """What the emulator shows of messages, streams and subscriptions, and its ways to make them."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import grpc.aio
@@ -24,23 +23,10 @@ from pubsub_aio.emulator import (
     Modack,
     OpenStream,
     PublishedMessage,
-    VirtualClock,
 )
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 """When virtual time begins."""
-
-
-@pytest.fixture
-async def emulator() -> AsyncIterator[Emulator]:
-    async with Emulator(clock=VirtualClock()) as emulator:
-        yield emulator
-
-
-@pytest.fixture
-async def channel(emulator: Emulator) -> AsyncIterator[grpc.aio.Channel]:
-    async with grpc.aio.insecure_channel(emulator.address) as channel:
-        yield channel
 
 
 @pytest.fixture

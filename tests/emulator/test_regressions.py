@@ -9,6 +9,7 @@ import pytest
 from pubsub_aio._wire import schema
 from pubsub_aio.emulator import Emulator, VirtualClock
 from pubsub_aio.emulator.broker import Broker
+from pubsub_aio.emulator.front import Front
 from pubsub_aio.emulator.log import SPAN
 from pubsub_aio.emulator.status import Code, StatusError
 from pubsub_aio.emulator.subscriptions import Subscription
@@ -190,6 +191,31 @@ def test_labels_can_be_changed_after_the_dead_letter_topic_was_deleted() -> None
     told = broker.update_subscription(changed, schema.FieldMask(paths=["labels"]), now=1_000.0)
 
     assert dict(told.labels) == {"a": "b"}
+
+
+async def test_a_client_that_leaves_before_it_could_be_served_leaves_no_error() -> None:
+    asked, may_fail = asyncio.Event(), asyncio.Event()
+
+    async def fails(_: object) -> None:
+        asked.set()
+        await may_fail.wait()
+        raise OSError("nobody is there")
+
+    front = Front(grpc=fails, http=fails)
+    port = await front.listen("127.0.0.1", 0)
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET / HTTP/1.1\r\n\r\n")
+    async with asyncio.timeout(10):
+        await asked.wait()
+        (opening,) = front.tasks
+        front.cut()
+        while front.connections:  # noqa: ASYNC110 - nothing tells when the last one is gone
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        may_fail.set()
+        await opening
+    writer.close()
+    await front.close()
 
 
 async def test_no_timer_is_left_when_the_emulator_has_stopped() -> None:

@@ -1,6 +1,5 @@
 """`advance`: what falls due on the virtual clock happens at once, in order, and not before."""
 
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -25,18 +24,6 @@ HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
 Call = grpc.aio.StreamStreamCall[StreamingPullRequest, StreamingPullResponse]
-
-
-@pytest.fixture
-async def emulator() -> AsyncIterator[Emulator]:
-    async with Emulator(clock=VirtualClock()) as emulator:
-        yield emulator
-
-
-@pytest.fixture
-async def channel(emulator: Emulator) -> AsyncIterator[grpc.aio.Channel]:
-    async with grpc.aio.insecure_channel(emulator.address) as channel:
-        yield channel
 
 
 @pytest.fixture
