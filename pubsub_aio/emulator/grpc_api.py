@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 
 from pubsub_aio._wire import schema
-from pubsub_aio.emulator.rpcs import RPCS, Rpc
+from pubsub_aio._wire.rpcs import RPCS, Rpc
 from pubsub_aio.emulator.service import PULL_PATIENCE, fault_in_emulator
 from pubsub_aio.emulator.status import StatusError
 from pubsub_aio.emulator.streaming import StreamSession

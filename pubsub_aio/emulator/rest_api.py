@@ -13,8 +13,8 @@ from google.protobuf import json_format
 from google.protobuf.message import Message
 
 from pubsub_aio._wire import schema
+from pubsub_aio._wire.rpcs import RPCS, Rpc
 from pubsub_aio.emulator.grpc_api import status_of
-from pubsub_aio.emulator.rpcs import RPCS, Rpc
 from pubsub_aio.emulator.service import fault_in_emulator
 from pubsub_aio.emulator.status import Code, StatusError, invalid
 

@@ -16,8 +16,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from hypothesis import strategies as st
 
 from pubsub_aio._wire import schema
+from pubsub_aio._wire.rpcs import BY_NAME, RPCS, Rpc
 from pubsub_aio.emulator.clock import START
-from pubsub_aio.emulator.rpcs import BY_NAME, RPCS, Rpc
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor

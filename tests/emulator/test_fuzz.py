@@ -21,8 +21,8 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from pubsub_aio._wire import schema
+from pubsub_aio._wire.rpcs import BY_NAME, RPCS, Rpc
 from pubsub_aio.emulator import EmulatorThread, VirtualClock
-from pubsub_aio.emulator.rpcs import BY_NAME, RPCS, Rpc
 from tests.emulator import requests
 from tests.emulator.requests import PROJECT, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, with_ack_ids
 

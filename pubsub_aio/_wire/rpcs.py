@@ -29,6 +29,11 @@ class Rpc(NamedTuple):
     http: tuple[str, ...] = ()
     body: str = "*"
 
+    @property
+    def path(self) -> str:
+        """Its path over gRPC."""
+        return f"/{self.service}/{self.name}"
+
 
 def _on_each(route: str) -> tuple[str, ...]:
     """A route for each kind of resource that has a policy."""

@@ -14,8 +14,8 @@ from google.pubsub_v1.services.schema_service.transports import rest_base as sch
 from google.pubsub_v1.services.subscriber.transports import grpc as subscriber_grpc
 from google.pubsub_v1.services.subscriber.transports import rest_base as subscriber_rest
 
+from pubsub_aio._wire.rpcs import RPCS
 from pubsub_aio.emulator.rest_api import ROUTES
-from pubsub_aio.emulator.rpcs import RPCS
 
 GRPC = (publisher_grpc, subscriber_grpc, schema_grpc)
 REST = (publisher_rest, subscriber_rest, schema_rest)
