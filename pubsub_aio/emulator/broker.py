@@ -44,7 +44,7 @@ class Broker:
         self.subscriptions: dict[str, Subscription] = {}
         self.snapshots: dict[str, Snapshot] = {}
         self.journal = journal or Journal()
-        self.changed: set[Subscription] = set()
+        self.changed: dict[Subscription, None] = {}  # a set, in the order of what happened
         """Subscriptions that may have something new to deliver or streams that ended."""
         self._alarms: Alarms[Topic | Subscription | Snapshot | Stream] = Alarms()
         self._instance = instance
@@ -86,7 +86,7 @@ class Broker:
             deliveries.leases.released_bytes = 0
             subscription.topic.trim(now)
         self._alarms.set(subscription, next_at)
-        self.changed.add(subscription)
+        self.changed[subscription] = None
 
     def _next_serial(self) -> int:
         self._serial += 1
@@ -143,7 +143,7 @@ class Broker:
         first_id = topic.publish(bodies, now=now)
         if topic.retention:
             self._alarms.set(topic, now + topic.retention)
-        self.changed.update(topic.subscriptions.values())
+        self.changed.update(dict.fromkeys(topic.subscriptions.values()))
         return first_id
 
     # Subscriptions
@@ -212,7 +212,7 @@ class Broker:
         subscription.topic.subscriptions.pop(subscription.config.name, None)
         subscription.topic.trim(now)
         subscription.end_streams(error)
-        self.changed.add(subscription)
+        self.changed[subscription] = None
 
     # Delivering and settling
 
@@ -358,12 +358,12 @@ class Broker:
         subscription.join(stream)
         subscription.active_at = now
         self._alarms.set(stream, now + self._stream_life)
-        self.changed.add(subscription)
+        self.changed[subscription] = None
         return stream
 
     def _end_stream(self, stream: Stream, error: StatusError) -> None:
         stream.ended = stream.ended or error
-        self.changed.add(stream.subscription)
+        self.changed[stream.subscription] = None
 
     def close_stream(self, stream: Stream, *, now: float) -> None:
         """Forget a stream; its leases run on until they end or its client comes back."""

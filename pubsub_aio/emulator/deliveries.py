@@ -282,7 +282,8 @@ class Deliveries:
         if INVALID_ACK_ID in refuse.values():
             kept = {at: "" for at in range(len(offsets)) if refuse.get(at) != INVALID_ACK_ID}
             for at in self.leases.match(issued, offsets, kept)[0]:
-                self._give_back(offsets[at], now=now)
+                if self.leases.held(offsets[at]):  # it may have gone back with another of its key
+                    self._give_back(offsets[at], now=now)
 
     def discard(self, offset: int) -> None:
         """Settle a message that went another way than by an ack."""

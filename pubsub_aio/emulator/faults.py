@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
+from pubsub_aio._wire.rpcs import BY_NAME
 from pubsub_aio.emulator.leases import INVALID_ACK_ID
-from pubsub_aio.emulator.rpcs import BY_NAME
 from pubsub_aio.emulator.status import Code, StatusError
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class Faults:
         for target in self._subscriptions(subscription):
             count += len(target.streams)
             target.end_streams(error)
-            self._broker.changed.add(target)
+            self._broker.changed[target] = None
         self._wake()
         return count
 
@@ -172,7 +172,7 @@ class Faults:
         def resume() -> None:
             self._stalls.pop(stall, None)
             over.set()
-            self._broker.changed.update(self._subscriptions(None))
+            self._broker.changed.update(dict.fromkeys(self._subscriptions(None)))
             self._wake()
 
         stall = Stall(resume)

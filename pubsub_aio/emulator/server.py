@@ -26,6 +26,7 @@ from pubsub_aio.emulator.service import DELIVERY_LAG, Service
 from pubsub_aio.emulator.status import Code, StatusError
 
 if TYPE_CHECKING:
+    from pubsub_aio.emulator.front import Front
     from pubsub_aio.emulator.subscriptions import Subscription
 
 log = logging.getLogger("pubsub_aio.emulator")
@@ -67,6 +68,8 @@ class Emulator:
             where they are large, 4 MiB in all.
         stream_life: Seconds after which a stream is ended, as the service does it.
         delivery_lag: Seconds of real time between a publish and its delivery.
+        instance: A number that is part of every ack id, so that one emulator's are not another's;
+            a random one if none is given.
     """
 
     def __init__(
@@ -79,37 +82,30 @@ class Emulator:
         history: int = HISTORY,
         stream_life: float = STREAM_LIFE,
         delivery_lag: float = DELIVERY_LAG,
+        instance: int | None = None,
     ) -> None:
         self.project = project
         self.clock: Clock = clock or SystemClock()
         self._host = host
         self._port = port
         self._broker = Broker(
-            instance=secrets.randbits(32), journal=Journal(history), stream_life=stream_life
+            instance=secrets.randbits(32) if instance is None else instance,
+            journal=Journal(history),
+            stream_life=stream_life,
         )
         self.faults = Faults(self._broker, find=self._subscription, wake=self._wake)
         self._service = Service(self._broker, self.clock, self.faults, delivery_lag=delivery_lag)
         self._service.on_time_changed = self._set_timer
         self._listener: Listener | None = None
+        self._started = False
         self._timer: asyncio.TimerHandle | None = None
 
     # Life
 
     async def __aenter__(self) -> Self:
-        listener = Listener(self._service, self.faults)
-        try:
-            self._port = await listener.start(self._host, self._port)
-        except BaseException:
-            await listener.stop()
-            raise
-        self._listener = listener
+        self.faults.attach(await self._open())
+        self._started = True
         self._set_timer()
-        self.faults.attach(listener.front)
-        if not _is_loopback(self._host):
-            log.warning(
-                "the emulator listens on %s: everybody who can reach it can read and publish",
-                self.address,
-            )
         return self
 
     async def __aexit__(
@@ -122,15 +118,36 @@ class Emulator:
         stopping = StatusError(Code.UNAVAILABLE, "the emulator is stopping")
         for subscription in self._broker.subscriptions.values():
             subscription.end_streams(stopping)
-            self._broker.changed.add(subscription)
+            self._broker.changed[subscription] = None
         self._wake()
         try:
             await self._quiet()
         finally:
-            listener, self._listener = self._listener, None
+            self._started = False
             self._set_timer()
-            if listener:
-                await listener.stop()
+            await self._close()
+
+    async def _open(self) -> Front:
+        """Let clients in; returns where they come in."""
+        listener = Listener(self._service, self.faults)
+        try:
+            self._port = await listener.start(self._host, self._port)
+        except BaseException:
+            await listener.stop()
+            raise
+        self._listener = listener
+        if not _is_loopback(self._host):
+            log.warning(
+                "the emulator listens on %s: everybody who can reach it can read and publish",
+                self.address,
+            )
+        return listener.front
+
+    async def _close(self) -> None:
+        """Let no client in any more, and end what those that are in have open."""
+        listener, self._listener = self._listener, None
+        if listener:
+            await listener.stop()
 
     @property
     def address(self) -> str:
@@ -183,8 +200,8 @@ class Emulator:
         if self._timer:
             self._timer.cancel()
             self._timer = None
-        started = self._listener is not None
-        if not started or isinstance(self.clock, VirtualClock) or self._broker.next_at == math.inf:
+        moved = isinstance(self.clock, VirtualClock)  # by `advance`
+        if not self._started or moved or self._broker.next_at == math.inf:
             return
         wait = max(0.0, self._broker.next_at - self.clock.now())
         self._timer = asyncio.get_running_loop().call_later(wait, self._tick)

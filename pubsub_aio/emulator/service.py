@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from pubsub_aio._wire import schema
+from pubsub_aio._wire.rpcs import IAM, SCHEMAS, Rpc
 from pubsub_aio.emulator import records
 from pubsub_aio.emulator.durations import check_times
 from pubsub_aio.emulator.handlers import HANDLERS
-from pubsub_aio.emulator.rpcs import IAM, SCHEMAS, Rpc
 from pubsub_aio.emulator.settings import not_yet
 from pubsub_aio.emulator.status import Code, StatusError, invalid
 
@@ -79,7 +79,7 @@ class Service:
     ) -> None:
         self.broker = broker
         self.clock = clock
-        self.waiters: dict[Subscription, set[Waiter]] = {}
+        self.waiters: dict[Subscription, dict[Waiter, None]] = {}  # in the order they came
         self.on_time_changed: Callable[[], None] = lambda: None
         """Called when the broker may want to be polled at another time than before."""
         self.activity = 0
@@ -91,7 +91,7 @@ class Service:
         self._faults = faults
         self._delivery_lag = delivery_lag
         self._next_at = math.inf
-        self._published: set[Subscription] = set()
+        self._published: dict[Subscription, None] = {}
         self._published_timer: asyncio.TimerHandle | None = None
 
     # Calls
@@ -191,12 +191,12 @@ class Service:
     def waiter(self, subscription: Subscription) -> Iterator[Waiter]:
         """Somebody who is woken when the subscription changes."""
         waiter = Waiter()
-        waiters = self.waiters.setdefault(subscription, set())
-        waiters.add(waiter)
+        waiters = self.waiters.setdefault(subscription, {})
+        waiters[waiter] = None
         try:
             yield waiter
         finally:
-            waiters.discard(waiter)
+            waiters.pop(waiter, None)
             if not waiters and self.waiters.get(subscription) is waiters:
                 del self.waiters[subscription]
 
