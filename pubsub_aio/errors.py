@@ -1,0 +1,205 @@
+"""Every error that this library raises; all of them are `PubSubError`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+class PubSubError(Exception):
+    """Something went wrong with Pub/Sub, or with how it is used."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Errors travel between processes, whatever arguments they are made with."""
+        return _restored, (type(self), self.args, vars(self))
+
+
+def _restored(
+    kind: type[PubSubError], args: tuple[object, ...], state: dict[str, object]
+) -> PubSubError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    vars(error).update(state)
+    return error
+
+
+# How the library is used
+
+
+class ConfigError(PubSubError, ValueError):
+    """A setting or an argument cannot be as it is; the message names it and says what can be."""
+
+
+class UnsupportedError(PubSubError):
+    """The chosen transport cannot do this; the message says which one can."""
+
+
+class MissingExtraError(PubSubError, ImportError):
+    """A part of the library needs packages that are not installed.
+
+    Attributes:
+        extra: The extra that installs them.
+    """
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f'{what} needs more packages: pip install "pubsub-aio[{extra}]"')
+        self.extra = extra
+
+
+class WrongLoopError(PubSubError, RuntimeError):
+    """A client serves one event loop, the first that used it, and was called from another."""
+
+
+class ForkedError(PubSubError, RuntimeError):
+    """A client that was opened before a fork was used in the child; open one there instead."""
+
+
+class ClosedError(PubSubError, RuntimeError):
+    """The client or the subscription is closed."""
+
+
+# What the service answers
+
+
+class ServiceError(PubSubError):
+    """The service refused a call, or could not be reached.
+
+    Attributes:
+        code: The canonical code, such as `"UNAVAILABLE"`.
+        message: What the service said.
+        retry_delay: Seconds after which the service invites another try, if it said so.
+        ack_errors: For each ack id that failed, why, where the service tells.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        retry_delay: float | None = None,
+        ack_errors: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+        self.retry_delay = retry_delay
+        self.ack_errors = dict(ack_errors or {})
+
+
+class NotFoundError(ServiceError):
+    """There is no such topic, subscription, snapshot or schema."""
+
+
+class AlreadyExistsError(ServiceError):
+    """The name is taken."""
+
+
+class PermissionDeniedError(ServiceError):
+    """The credentials do not allow this."""
+
+
+class InvalidRequestError(ServiceError):
+    """The service does not accept the request as it is."""
+
+
+class UnavailableError(ServiceError):
+    """The service cannot be reached, or cannot answer now; it may later."""
+
+
+# A subscription
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at before a subscription began.
+
+    Attributes:
+        name: What was checked.
+        outcome: `"ok"`, `"warning"`, `"failed"` or `"not reached"`.
+        detail: What was found, and what to do about it.
+    """
+
+    name: str
+    outcome: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.outcome}" + (f" - {self.detail}" if self.detail else "")
+
+
+class StartupError(PubSubError):
+    """A subscription could not begin. The message lists each check and what to do.
+
+    Attributes:
+        subscription: Its full name.
+        checks: What was checked, in order.
+    """
+
+    def __init__(self, subscription: str, checks: Sequence[Check]) -> None:
+        lines = "".join(f"\n  {check}" for check in checks)
+        super().__init__(f"cannot subscribe to {subscription}:{lines}")
+        self.subscription = subscription
+        self.checks = tuple(checks)
+
+
+class ReconnectError(PubSubError):
+    """No stream could be kept open within the reconnect budget; the cause is the last failure.
+
+    Attributes:
+        subscription: Its full name.
+        attempts: How many times it was tried.
+        seconds: For how long.
+    """
+
+    def __init__(self, subscription: str, *, attempts: int, seconds: float) -> None:
+        super().__init__(
+            f"{subscription}: no stream could be kept open for {seconds:.0f} s, "
+            f"{attempts} attempts; see the cause"
+        )
+        self.subscription = subscription
+        self.attempts = attempts
+        self.seconds = seconds
+
+
+# A message
+
+
+class SettleError(PubSubError):
+    """An ack or nack did not take effect; the message may come again.
+
+    Attributes:
+        ack_id: The delivery that it was about.
+    """
+
+    def __init__(self, ack_id: str, why: str) -> None:
+        super().__init__(f"{why} (ack id {ack_id[:20]!r}...)")
+        self.ack_id = ack_id
+
+
+class LeaseExpiredError(SettleError):
+    """The lease ended before the message was settled; the message will come again."""
+
+    def __init__(self, ack_id: str) -> None:
+        super().__init__(ack_id, "the lease ended before the message was settled")
+
+
+class AlreadySettledError(SettleError):
+    """The message was acked, nacked or dropped before; only the first call counts."""
+
+    def __init__(self, ack_id: str) -> None:
+        super().__init__(ack_id, "the message was settled before")
+
+
+class InvalidAckIdError(SettleError):
+    """The service does not accept the ack id any more; the message will come again."""
+
+    def __init__(self, ack_id: str, reason: str) -> None:
+        super().__init__(ack_id, f"the service refused it: {reason}")
+        self.reason = reason
+
+
+class UnconfirmedError(SettleError):
+    """The service did not confirm in time; it may have taken effect or not. See the cause."""
+
+    def __init__(self, ack_id: str) -> None:
+        super().__init__(ack_id, "the service did not confirm it")

@@ -1,0 +1,231 @@
+"""A received message, and what can be done with it."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Generator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Protocol, Self
+
+from pubsub_aio.errors import ConfigError
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SHOWN = 50
+
+
+class Confirmation(concurrent.futures.Future[None]):
+    """Done when the server confirmed an ack, a nack or a deadline, or refused it.
+
+    Await it in the subscription's loop; in another thread call `result(timeout)`. Either raises
+    `SettleError` if it did not take effect.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.set_running_or_notify_cancel()  # who stops waiting does not take the ack back
+
+    def __await__(self) -> Generator[object, None, None]:
+        return asyncio.wrap_future(self).__await__()
+
+
+async def all_confirmed(confirmations: list[Confirmation]) -> None:
+    """Return when all of these are confirmed.
+
+    Raises:
+        ExceptionGroup: Of `SettleError`, one for each that is not.
+    """
+    waiting = [asyncio.wrap_future(one) for one in confirmations]
+    results = await asyncio.gather(*waiting, return_exceptions=True)
+    errors = [result for result in results if isinstance(result, Exception)]
+    if errors:
+        raise ExceptionGroup(f"{len(errors)} of {len(results)} messages were not settled", errors)
+
+
+class Settler(Protocol):
+    """Who carries out what is decided about a message. Its methods may be called in any thread."""
+
+    def ack(self, message: Message, confirmation: Confirmation | None = None) -> None:
+        """Tell the server that the message is dealt with."""
+
+    def nack(
+        self, message: Message, seconds: int, confirmation: Confirmation | None = None
+    ) -> None:
+        """Give it back, to come again after that many seconds."""
+
+    def extend(
+        self, message: Message, seconds: int, confirmation: Confirmation | None = None
+    ) -> None:
+        """Move its deadline."""
+
+    def drop(self, message: Message) -> None:
+        """Let go of it without a word to the server."""
+
+
+class _Timestamp(Protocol):
+    seconds: int
+    nanos: int
+
+
+class _PubsubMessage(Protocol):
+    """The fields of the API's PubsubMessage."""
+
+    @property
+    def data(self) -> bytes: ...
+    @property
+    def attributes(self) -> Mapping[str, str]: ...
+    @property
+    def message_id(self) -> str: ...
+    @property
+    def publish_time(self) -> _Timestamp: ...
+    @property
+    def ordering_key(self) -> str: ...
+    def ByteSize(self) -> int: ...  # noqa: N802 - protobuf's name
+
+
+class _ReceivedMessage(Protocol):
+    """The fields of the API's ReceivedMessage."""
+
+    @property
+    def ack_id(self) -> str: ...
+    @property
+    def delivery_attempt(self) -> int: ...
+
+
+class Message:
+    """A message, held by this subscriber until it is settled: acked, nacked or dropped.
+
+    Only the first `ack`, `nack` or `drop` counts. All of them are plain calls that return at once,
+    from any thread; `ack_with_response` and `nack_with_response` can be awaited until the server
+    has answered.
+    """
+
+    __slots__ = (
+        *("__weakref__", "_received", "_settler", "_source"),
+        *("ack_id", "lease", "message_id"),
+    )
+
+    def __init__(
+        self,
+        received: _ReceivedMessage,
+        source: _PubsubMessage,
+        settler: Settler,
+        lease: object | None,
+    ) -> None:
+        self._received = received
+        self._source = source
+        self._settler = settler
+        self.ack_id = received.ack_id
+        """The id of this delivery."""
+        self.message_id = source.message_id
+        """The id that the server gave it, unique within its topic."""
+        self.lease = lease
+        """Who keeps it alive; none once it is settled. The library's own."""
+
+    # What it says
+
+    @property
+    def data(self) -> bytes:
+        """What was published."""
+        return self._source.data
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """What was published with it; a new dict each time."""
+        return dict(self._source.attributes)
+
+    @property
+    def publish_time(self) -> datetime:
+        """When the server received it."""
+        time = self._source.publish_time
+        return _EPOCH + timedelta(seconds=time.seconds, microseconds=time.nanos // 1_000)
+
+    @property
+    def ordering_key(self) -> str:
+        """Messages with the same key come in order, where the subscription has ordering on."""
+        return self._source.ordering_key
+
+    @property
+    def place(self) -> tuple[int, int, int, str]:
+        """Where it is among the messages of its ordering key. The library's own."""
+        time, message_id = self._source.publish_time, self.message_id
+        return (time.seconds, time.nanos, len(message_id), message_id)
+
+    @property
+    def delivery_attempt(self) -> int | None:
+        """How often it was delivered, this time included; none without a dead-letter policy."""
+        return self._received.delivery_attempt or None
+
+    @property
+    def size(self) -> int:
+        """Its size in bytes, as it is sent."""
+        return self._source.ByteSize()
+
+    def __repr__(self) -> str:
+        data = self.data
+        shown = data if len(data) <= _SHOWN else data[:_SHOWN] + b"..."
+        key = f", ordering_key={self.ordering_key!r}" if self.ordering_key else ""
+        return f"Message(id={self.message_id}, data={shown!r}, attributes={self.attributes}{key})"
+
+    # What is done with it
+
+    def ack(self) -> None:
+        """It is dealt with, and is not to come again."""
+        self._settler.ack(self)
+
+    def nack(self, *, delay: float = 0.0) -> None:
+        """It is to come again.
+
+        Args:
+            delay: Seconds after which it may come, 0 to 600; at once unless told otherwise. The
+                subscription's retry policy, if it has one, adds to a delay of zero only.
+        """
+        self._settler.nack(self, whole_seconds(delay, "delay"))
+
+    def drop(self) -> None:
+        """Stop to keep it alive; it comes again when its ack deadline has passed."""
+        self._settler.drop(self)
+
+    def modify_ack_deadline(self, seconds: float) -> None:
+        """Move its ack deadline to that many seconds from now, 0 to 600. It stays held."""
+        self._settler.extend(self, whole_seconds(seconds, "seconds"))
+
+    def ack_with_response(self) -> Confirmation:
+        """Ack it; the result can be awaited.
+
+        With exactly-once delivery, once it is confirmed the message does not come again. Transient
+        failures are retried.
+        """
+        confirmation = Confirmation()
+        self._settler.ack(self, confirmation)
+        return confirmation
+
+    def nack_with_response(self, *, delay: float = 0.0) -> Confirmation:
+        """Nack it; the result can be awaited."""
+        seconds = whole_seconds(delay, "delay")
+        confirmation = Confirmation()
+        self._settler.nack(self, seconds, confirmation)
+        return confirmation
+
+    def modify_ack_deadline_with_response(self, seconds: float) -> Confirmation:
+        """Move its ack deadline; the result can be awaited."""
+        whole = whole_seconds(seconds, "seconds")
+        confirmation = Confirmation()
+        self._settler.extend(self, whole, confirmation)
+        return confirmation
+
+    def renew_with(self, copy: Self) -> None:
+        """Go on with the ack id of a newer delivery. The library's own."""
+        self._received = copy._received
+        self.ack_id = copy.ack_id
+
+
+def whole_seconds(value: float, name: str) -> int:
+    """Seconds as the service takes them: rounded up, 0 to 600.
+
+    Raises:
+        ConfigError: It is not within these.
+    """
+    if not 0 <= value <= 600:
+        raise ConfigError(f"{name} must be 0 to 600 seconds, not {value!r}")
+    return -int(-value // 1)
