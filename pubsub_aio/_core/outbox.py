@@ -1,0 +1,249 @@
+"""Acks, nacks and extensions, gathered into requests of legal size, and sent again where it helps.
+
+Acks and nacks are owed to the server until it answers. An extension is not: if it cannot be sent
+in time the next one takes its place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from pubsub_aio._core import backoff
+from pubsub_aio.errors import InvalidAckIdError, ServiceError, SettleError, UnconfirmedError
+
+MAX_IDS = 2_500
+"""Ack ids in one request; some 460 KB of the 512 KiB that the service accepts."""
+
+MAX_BYTES = 480_000
+MAX_CONFIRMED_IDS = 50
+"""With exactly-once, a refusal names each id in the trailers, and these are small: 8 KiB."""
+
+OWED_FOR = 600.0
+"""Seconds after which an ack or nack that could not be sent is given up."""
+
+EXTENSION_TRIES = 3
+FIRST_DELAY = 0.1
+MAX_DELAY = 10.0
+
+TRANSIENT = frozenset(
+    {
+        *("ABORTED", "CANCELLED", "DEADLINE_EXCEEDED", "INTERNAL", "RESOURCE_EXHAUSTED"),
+        *("UNAVAILABLE", "UNKNOWN"),
+    }
+)
+"""Codes after which the same request may succeed."""
+
+_TRANSIENT_ID = "TRANSIENT_"
+
+
+@dataclass(slots=True)
+class Request:
+    """Ack ids to be acked, if `seconds` is none, or whose deadlines are to be moved."""
+
+    ids: list[str]
+    seconds: int | None = None
+    is_extension: bool = False
+    """Whether it asks for more time; otherwise it is owed to the server."""
+    attempts: int = 0
+    owed_until: float = math.inf
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a request's ids; those that are in neither are sent again."""
+
+    confirmed: list[str] = field(default_factory=list)
+    failed: dict[str, SettleError] = field(default_factory=dict)
+
+
+class Outbox:
+    """What is to be told to the server about one subscription."""
+
+    def __init__(self) -> None:
+        self.acks: list[str] = []
+        self.one_by_one = False
+        """Whether the server confirms each id, which makes for smaller requests."""
+        self._modacks: dict[tuple[int, bool], list[str]] = {}
+        self._again: list[tuple[float, int, Request]] = []
+        self._count = 0
+        self._ids_again = 0  # ids that are to be sent again
+        self._extending: set[str] = set()  # ids of extensions that are on their way
+        self._afterwards: dict[str, int] = {}  # delayed nacks of these
+        self._given_up: set[str] = set()  # ids on their way that are not to be sent again
+        self._unanswered = 0  # these, and all others but the acks that wait
+
+    def __len__(self) -> int:
+        """How many ids wait to be sent, or for their answer."""
+        return len(self.acks) + self._unanswered
+
+    def extend(self, ack_ids: list[str], seconds: int) -> None:
+        """Ask for more time."""
+        self._modacks.setdefault((seconds, True), []).extend(ack_ids)
+        self._unanswered += len(ack_ids)
+
+    def nack(self, ack_ids: list[str], seconds: int) -> None:
+        """Give messages back, to come again after that many seconds.
+
+        Calls overtake one another: an extension that takes effect after a delayed nack would undo
+        it, so such a nack waits for the answer. A plain one cannot be undone.
+        """
+        self._unanswered += len(ack_ids)
+        if seconds and self._extending:
+            wait = [ack_id for ack_id in ack_ids if ack_id in self._extending]
+            self._afterwards.update(dict.fromkeys(wait, seconds))
+            ack_ids = [ack_id for ack_id in ack_ids if ack_id not in self._extending]
+        if ack_ids:
+            self._modacks.setdefault((seconds, False), []).extend(ack_ids)
+
+    def give_up(self, ack_ids: set[str]) -> list[str]:
+        """Send these no more; returns those of which no answer will come."""
+        waiting = [ack_id for ack_id in self.acks if ack_id in ack_ids]
+        self.acks = [ack_id for ack_id in self.acks if ack_id not in ack_ids]
+        again = [ack_id for _, _, request in self._again for ack_id in request.ids]
+        waiting_again = [ack_id for ack_id in again if ack_id in ack_ids]
+        for _, _, request in self._again:
+            request.ids = [ack_id for ack_id in request.ids if ack_id not in ack_ids]
+        self._again = [entry for entry in self._again if entry[2].ids]
+        heapq.heapify(self._again)
+        self._ids_again -= len(waiting_again)
+        self._unanswered -= len(waiting_again)
+        self._given_up |= ack_ids.difference(waiting, waiting_again)
+        return waiting + waiting_again
+
+    @property
+    def waiting(self) -> bool:
+        """Whether anything was added since the last request was taken."""
+        return bool(self.acks or self._modacks)
+
+    @property
+    def next_at(self) -> float:
+        """When a request is to be sent again; infinity if none is."""
+        return self._again[0][0] if self._again else math.inf
+
+    def take(self, *, now: float) -> list[Request]:
+        """Every request to be sent now."""
+        requests: list[Request] = []
+        while self._again and self._again[0][0] <= now:
+            request = heapq.heappop(self._again)[2]
+            self._ids_again -= len(request.ids)
+            requests.append(request)
+        if self.acks:
+            acks, self.acks = self.acks, []
+            self._unanswered += len(acks)
+            requests += [Request(ids, owed_until=now + OWED_FOR) for ids in self._cut(acks)]
+        for (seconds, is_extension), ids in self._modacks.items():
+            requests += [
+                Request(part, seconds, is_extension, owed_until=now + OWED_FOR)
+                for part in self._cut(ids)
+            ]
+        self._modacks = {}
+        for request in requests:
+            if request.is_extension:
+                self._extending.update(request.ids)
+        return requests
+
+    def answered(
+        self, request: Request, error: ServiceError | None, *, now: float, chance: float
+    ) -> Outcome:
+        """Heed the server's answer to a request.
+
+        Args:
+            request: One that was taken.
+            error: How it was refused; none if it was not.
+            now: The time.
+            chance: A random number from 0 to 1, to spread what is sent again.
+        """
+        request.attempts += 1
+        if request.is_extension:
+            self._extending.difference_update(request.ids)
+            if self._afterwards:
+                self._release_nacks(request.ids)
+        again = self._ids_again
+        outcome = self._judge(request, error, now, chance)
+        self._unanswered -= len(request.ids) - (self._ids_again - again)
+        if self._given_up:
+            self._given_up.difference_update(outcome.confirmed, outcome.failed)
+        return outcome
+
+    def _release_nacks(self, ack_ids: list[str]) -> None:
+        """Let the delayed nacks of these go."""
+        for ack_id in ack_ids:
+            seconds = self._afterwards.pop(ack_id, None)
+            if seconds is not None:
+                self._modacks.setdefault((seconds, False), []).append(ack_id)
+
+    def _judge(
+        self, request: Request, error: ServiceError | None, now: float, chance: float
+    ) -> Outcome:
+        if error is None:
+            return Outcome(confirmed=request.ids)
+        if error.ack_errors:
+            return self._heed_each(request, error, now, chance)
+        if error.code == "INVALID_ARGUMENT" and len(request.ids) > 1:
+            self._halve(request, now)  # one bad id must not cost the others
+            return Outcome()
+        if error.code in TRANSIENT and self._try_again(request, error, now, chance):
+            return Outcome()
+        return Outcome(failed={ack_id: _failure(ack_id, error) for ack_id in request.ids})
+
+    def _heed_each(
+        self, request: Request, error: ServiceError, now: float, chance: float
+    ) -> Outcome:
+        """The server said of some ids why it refused them; the others it accepted."""
+        outcome = Outcome()
+        again: list[str] = []
+        for ack_id in request.ids:
+            reason = error.ack_errors.get(ack_id)
+            if reason is None:
+                outcome.confirmed.append(ack_id)
+            elif reason.startswith(_TRANSIENT_ID) and ack_id not in self._given_up:
+                again.append(ack_id)
+            else:
+                outcome.failed[ack_id] = InvalidAckIdError(ack_id, reason)
+        if again:
+            rest = dataclasses.replace(request, ids=again)
+            if not self._try_again(rest, error, now, chance):
+                for ack_id in again:
+                    outcome.failed[ack_id] = _failure(ack_id, error)
+        return outcome
+
+    def _try_again(self, request: Request, error: ServiceError, now: float, chance: float) -> bool:
+        wait = backoff.delay(request.attempts, first=FIRST_DELAY, most=MAX_DELAY, chance=chance)
+        wait = max(wait, error.retry_delay or 0.0)
+        if now + wait > request.owed_until:
+            return False
+        if request.is_extension and request.attempts >= EXTENSION_TRIES:
+            return False
+        self._add(now + wait, request)
+        return True
+
+    def _halve(self, request: Request, now: float) -> None:
+        middle = len(request.ids) // 2
+        for ids in (request.ids[:middle], request.ids[middle:]):
+            self._add(now, dataclasses.replace(request, ids=ids))
+
+    def _add(self, at: float, request: Request) -> None:
+        self._count += 1
+        self._ids_again += len(request.ids)
+        heapq.heappush(self._again, (at, self._count, request))
+
+    def _cut(self, ids: list[str]) -> Iterator[list[str]]:
+        """Cut ids into parts that one request can carry."""
+        longest = max(len(ack_id) for ack_id in ids)
+        most = max(1, min(MAX_IDS, MAX_BYTES // (longest + 3)))
+        if self.one_by_one:
+            most = min(most, MAX_CONFIRMED_IDS)
+        for start in range(0, len(ids), most):
+            yield ids[start : start + most]
+
+
+def _failure(ack_id: str, error: ServiceError) -> SettleError:
+    if error.code == "INVALID_ARGUMENT":
+        return InvalidAckIdError(ack_id, error.message)
+    failure = UnconfirmedError(ack_id)
+    failure.__cause__ = error
+    return failure
