@@ -40,6 +40,12 @@ if TYPE_CHECKING:
 
         messages: list[bytes]
 
+    class RawStreamingPullResponse(Message):
+        """A StreamingPullResponse whose messages are left as bytes."""
+
+        received_messages: list[bytes]
+        subscription_properties: StreamingPullResponse.SubscriptionProperties  # noqa: F405
+
 
 PACKAGES = ("google.pubsub.v1", "google.iam.v1", "google.protobuf", "google.rpc")
 """Where a bare name is looked up, in this order."""
@@ -65,13 +71,25 @@ pool = _load()
 
 
 def _add_raw() -> None:
-    """Add a PublishRequest whose messages are left as bytes: protobuf slices faster than we can."""
+    """Add requests and responses whose messages are bytes: protobuf slices faster than we can."""
     raw = descriptor_pb2.FileDescriptorProto(
         name="pubsub_aio/_wire/raw.proto", package="google.pubsub.v1", syntax="proto3"
     )
+    raw.dependency.append("pubsub_aio/_wire/pubsub.proto")
     field = descriptor_pb2.FieldDescriptorProto
     request = raw.message_type.add(name="RawPublishRequest")
     request.field.add(name="messages", number=2, type=field.TYPE_BYTES, label=field.LABEL_REPEATED)
+    response = raw.message_type.add(name="RawStreamingPullResponse")
+    response.field.add(
+        name="received_messages", number=1, type=field.TYPE_BYTES, label=field.LABEL_REPEATED
+    )
+    response.field.add(
+        name="subscription_properties",
+        number=4,
+        type=field.TYPE_MESSAGE,
+        type_name=".google.pubsub.v1.StreamingPullResponse.SubscriptionProperties",
+        label=field.LABEL_OPTIONAL,
+    )
     pool.Add(raw)
 
 

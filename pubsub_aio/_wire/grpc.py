@@ -1,0 +1,246 @@
+"""The transport over gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from pubsub_aio._wire import schema
+from pubsub_aio._wire.connection import Connection, find_credentials
+from pubsub_aio._wire.forks import ForkGuard
+from pubsub_aio._wire.rpcs import BY_NAME
+from pubsub_aio._wire.transport import Capabilities, service_error
+from pubsub_aio.errors import ClosedError, ServiceError
+
+if TYPE_CHECKING:
+    from google.auth.credentials import Credentials
+
+    Call = grpc.aio.StreamStreamCall[bytes, bytes]
+
+_OPTIONS = (
+    # A response is as large as its messages; the default of 4 MB refuses what the service sends.
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    # Trailers name the ack ids that were refused; 8 KiB are soon full of them.
+    ("grpc.max_metadata_size", 4 * 1024 * 1024),
+    ("grpc.primary_user_agent", "pubsub-aio"),
+)
+
+_WRITE_FAILED = "Internal error from Core"
+"""What gRPC says, instead of what the server said, of a write that met the end of its stream."""
+
+_ACK_FAILURES = ("PERMANENT_FAILURE_", "TRANSIENT_FAILURE_")
+
+_ERRORS = (grpc.aio.AioRpcError, grpc.aio.BaseError)  # the one is not the other's
+
+
+class GrpcTransport:
+    """Calls and streams over one gRPC channel.
+
+    Args:
+        connection: Where to, and with which credentials.
+        channel: An open channel to use instead; it is not closed with the transport.
+    """
+
+    name = "grpc"
+    can = Capabilities(streaming=True, server_flow_control=True, confirmations=True, pings=True)
+
+    def __init__(self, connection: Connection, *, channel: grpc.aio.Channel | None = None) -> None:
+        self._connection = connection
+        self._given = channel
+        self._channel = channel
+        self._guard = ForkGuard("client")
+        self._methods: dict[str, Any] = {}
+        self._streams: weakref.WeakSet[GrpcStream] = weakref.WeakSet()
+        self._opening: asyncio.Lock = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Open the channel; the connection itself is made by the first call."""
+        self._guard.check()
+        async with self._opening:
+            if self._channel is not None:
+                return
+            if not self._connection.needs_credentials:
+                self._channel = grpc.aio.insecure_channel(self._connection.target, _OPTIONS)
+                return
+            credentials, _ = await asyncio.to_thread(find_credentials, self._connection)
+            self._channel = grpc.aio.secure_channel(
+                self._connection.target, _channel_credentials(credentials), _OPTIONS
+            )
+
+    async def close(self) -> None:
+        """End every call."""
+        if self._channel is not None:
+            self._guard.check()
+        channel, self._channel = self._channel, None
+        self._methods.clear()
+        for stream in list(self._streams):
+            stream.cancel()
+        if channel is not None and channel is not self._given:
+            await channel.close()
+
+    @property
+    def channel(self) -> grpc.aio.Channel:
+        """The open channel."""
+        self._guard.check()
+        if self._channel is None:
+            raise ClosedError("the transport is not open: use the client in `async with`")
+        return self._channel
+
+    async def call(self, rpc: str, request: bytes, *, timeout: float) -> bytes:
+        """Make a unary call."""
+        method = self._methods.get(rpc)
+        if method is None:
+            method = self._methods[rpc] = self.channel.unary_unary(BY_NAME[rpc].path)
+        self._guard.check()
+        try:
+            reply: bytes = await method(request, timeout=timeout)
+        except grpc.aio.AioRpcError as error:
+            raise _our_error(error) from error
+        except grpc.aio.UsageError as error:  # the channel was closed meanwhile
+            raise service_error("CANCELLED", str(error)) from error
+        except asyncio.CancelledError:
+            if not _being_cancelled():  # then it is the channel that was closed
+                raise service_error("CANCELLED", "the transport was closed") from None
+            raise
+        return reply
+
+    def streaming_pull(self) -> GrpcStream:
+        """A new stream."""
+        method: Any = self.channel.stream_stream(BY_NAME["StreamingPull"].path)
+        stream = GrpcStream(method, self._guard)
+        self._streams.add(stream)
+        return stream
+
+
+class GrpcStream:
+    """A StreamingPull over gRPC."""
+
+    def __init__(self, method: Any, guard: ForkGuard) -> None:
+        self._method = method
+        self._guard = guard
+        self._call: Call | None = None
+        self._cancelled = False
+        self._writing: asyncio.Task[Any] | None = None
+        self._interrupted = False
+
+    async def write(self, request: bytes) -> None:
+        """Send a request; the first opens the stream."""
+        self._guard.check()
+        if self._cancelled:
+            raise service_error("CANCELLED", "the stream was ended here")
+        task = self._writing = asyncio.current_task()
+        try:
+            await self._write(request)
+        except asyncio.CancelledError:
+            if self._interrupted and task is not None:
+                task.uncancel()
+            if _being_cancelled():
+                raise
+            raise service_error("CANCELLED", "the stream was ended here") from None
+        finally:
+            self._writing = None
+            self._interrupted = False
+
+    async def _write(self, request: bytes) -> None:
+        try:
+            if self._call is None:
+                self._call = self._method()
+            await self._call.write(request)
+        except (*_ERRORS, asyncio.InvalidStateError) as error:
+            raise await self._ending(error) from error
+
+    async def read(self) -> bytes:
+        """The next response."""
+        self._guard.check()
+        if self._call is None or self._cancelled:
+            raise service_error("CANCELLED", "the stream is not open")
+        try:
+            data = await self._call.read()
+        except _ERRORS as error:
+            raise await self._ending(error) from error
+        except asyncio.CancelledError:
+            if not _being_cancelled():
+                raise service_error("CANCELLED", "the stream was ended here") from None
+            raise
+        if isinstance(data, bytes):
+            return data
+        raise await self._ending(None)
+
+    def cancel(self) -> None:
+        """End the stream."""
+        self._cancelled = True
+        if self._call is not None:
+            self._call.cancel()
+        if self._writing is not None and not self._interrupted:
+            # gRPC leaves a write waiting whose connection takes no more bytes.
+            self._interrupted = True
+            self._writing.cancel()
+
+    async def _ending(self, error: BaseException | None) -> ServiceError:
+        """How the stream ended, as the server or the network told it."""
+        if self._cancelled or self._call is None:
+            return service_error("CANCELLED", "the stream was ended here")
+        if isinstance(error, grpc.aio.AioRpcError):
+            return _our_error(error)
+        code, details = await self._call.code(), await self._call.details()
+        if code is grpc.StatusCode.OK:
+            return service_error("UNAVAILABLE", "the server ended the stream")
+        return _with_details(code.name, details or str(error), await self._call.trailing_metadata())
+
+
+def _being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _channel_credentials(credentials: Credentials) -> grpc.ChannelCredentials:
+    import google.auth.transport.grpc
+    import google.auth.transport.requests
+
+    plugin = google.auth.transport.grpc.AuthMetadataPlugin(  # type: ignore[no-untyped-call]
+        credentials, google.auth.transport.requests.Request()
+    )
+    return grpc.composite_channel_credentials(
+        grpc.ssl_channel_credentials(), grpc.metadata_call_credentials(plugin)
+    )
+
+
+def _our_error(error: grpc.aio.AioRpcError) -> ServiceError:
+    if error.code() is grpc.StatusCode.INTERNAL and error.details() == _WRITE_FAILED:
+        return service_error("UNAVAILABLE", "the stream ended while it was written to")
+    return _with_details(error.code().name, error.details() or "", error.trailing_metadata())
+
+
+def _with_details(code: str, message: str, metadata: Any) -> ServiceError:
+    """The error, with what the google.rpc.Status in the trailers adds."""
+    retry_delay: float | None = None
+    ack_errors: dict[str, str] = {}
+    for key, value in metadata or ():
+        if key == "grpc-status-details-bin":
+            retry_delay, ack_errors = details_of(value)
+    return service_error(code, message, retry_delay=retry_delay, ack_errors=ack_errors)
+
+
+def details_of(status: bytes) -> tuple[float | None, dict[str, str]]:
+    """The retry delay and the refused ack ids that a google.rpc.Status carries."""
+    retry_delay: float | None = None
+    ack_errors: dict[str, str] = {}
+    with contextlib.suppress(DecodeError):
+        for detail in schema.Status.FromString(status).details:
+            if detail.type_url.endswith("/google.rpc.RetryInfo"):
+                info = schema.RetryInfo.FromString(detail.value)
+                retry_delay = info.retry_delay.ToNanoseconds() / 1e9
+            elif detail.type_url.endswith("/google.rpc.ErrorInfo"):
+                metadata = schema.ErrorInfo.FromString(detail.value).metadata
+                # Other errors have other things to tell.
+                ack_errors.update(
+                    (key, why) for key, why in metadata.items() if why.startswith(_ACK_FAILURES)
+                )
+    return retry_delay, ack_errors
