@@ -7,11 +7,20 @@
 `pubsub_emulator` is a project of its own on one server for the whole run, and so it is cheap;
 `pubsub_emulator_virtual` is a server of its own whose clock only the test moves. Both point
 PUBSUB_EMULATOR_HOST, PUBSUB_PROJECT_ID and GOOGLE_CLOUD_PROJECT to it, and restore them.
+
+`pubsub_virtual_time` runs a coroutine function in virtual time, with an emulator in memory:
+
+    def test_a_slow_service(pubsub_virtual_time):
+        async def scenario(emulator):
+            ...  # hours pass in no time; clients come in by emulator.transport()
+
+        pubsub_virtual_time(scenario)
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 from collections.abc import Iterator
@@ -21,6 +30,7 @@ import pytest
 
 if TYPE_CHECKING:
     from pubsub_aio.emulator import EmulatorThread
+    from pubsub_aio.testing import RunScenario
 
 _numbers = itertools.count(1)
 
@@ -58,6 +68,16 @@ def pubsub_emulator_virtual() -> Iterator[EmulatorThread]:
     project = f"test-project-{next(_numbers)}"
     with EmulatorThread(clock=VirtualClock(), project=project) as emulator, _pointing_to(emulator):
         yield emulator
+
+
+@pytest.fixture
+def pubsub_virtual_time() -> Iterator[RunScenario]:
+    """Runs `async def scenario(emulator)` in virtual time, with an emulator in memory."""
+    from pubsub_aio.testing import run_scenario
+
+    project = f"test-project-{next(_numbers)}"
+    with _environment(PUBSUB_PROJECT_ID=project, GOOGLE_CLOUD_PROJECT=project):
+        yield functools.partial(run_scenario, project=project)
 
 
 def _pointing_to(emulator: EmulatorThread) -> contextlib.AbstractContextManager[None]:

@@ -201,6 +201,64 @@ def test_virtual_emulator_is_a_server_of_its_own_whose_clock_moves(
     )
 
 
+def test_a_scenario_runs_in_virtual_time_with_an_emulator_of_its_own(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    check_suite(
+        pytester,
+        """
+        import asyncio, os
+        import pytest
+        from pubsub_aio._wire import schema
+        from pubsub_aio.testing import DeadlockError
+
+        projects = []
+
+        @pytest.mark.parametrize("number", range(2))
+        def test_a_week(pubsub_virtual_time, number):
+            async def scenario(emulator):
+                projects.append(emulator.project)
+                assert os.environ["PUBSUB_PROJECT_ID"] == emulator.project
+                assert os.environ["GOOGLE_CLOUD_PROJECT"] == emulator.project
+                worker = emulator.create_subscription("worker", "orders")
+                emulator.publish("orders", b"a")
+                transport = emulator.transport()
+                await transport.open()
+                request = schema.PullRequest(subscription=worker, max_messages=1)
+                attempts = 0
+                while emulator.backlog(worker):
+                    await transport.call("Pull", request.SerializeToString(), timeout=30)
+                    await asyncio.sleep(3600)
+                    attempts += 1
+                await transport.close()
+                return attempts
+
+            assert pubsub_virtual_time(scenario) == 7 * 24
+
+        def test_an_hour_at_most(pubsub_virtual_time):
+            async def scenario(emulator):
+                await emulator.advance(3601)
+
+            with pytest.raises(TimeoutError):
+                pubsub_virtual_time(scenario, max_time=3600)
+
+        def test_for_ever(pubsub_virtual_time):
+            async def scenario(emulator):
+                await asyncio.Event().wait()
+
+            with pytest.raises(DeadlockError):
+                pubsub_virtual_time(scenario)
+
+        def test_projects():
+            assert len(set(projects)) == 2
+            assert "GOOGLE_CLOUD_PROJECT" not in os.environ
+        """,
+        passed=5,
+    )
+
+
 def test_unused_plugin_costs_no_import_of_the_emulator_or_grpc(pytester: pytest.Pytester) -> None:
     check_suite(
         pytester,
@@ -210,7 +268,7 @@ def test_unused_plugin_costs_no_import_of_the_emulator_or_grpc(pytester: pytest.
         def test_modules():
             assert "pubsub_aio.pytest_plugin" in sys.modules
             heavy = {"grpc", "aiohttp", "google.protobuf", "google.pubsub_v1"}
-            heavy |= {"pubsub_aio.emulator", "pubsub_aio._wire"}
+            heavy |= {"pubsub_aio.emulator", "pubsub_aio._wire", "pubsub_aio.testing"}
             assert not heavy & set(sys.modules)
         """,
         *PLAIN,
@@ -225,4 +283,5 @@ def test_fixtures_are_listed_with_what_they_do(pytester: pytest.Pytester) -> Non
 
     for name in ("pubsub_emulator", "pubsub_emulator_server", "pubsub_emulator_virtual"):
         assert name in listing
+    assert "pubsub_virtual_time" in listing
     assert "whose clock only the test moves" in listing
