@@ -4,6 +4,174 @@ Names are loaded when first used: importing this package costs nothing, so that 
 the command line start in a blink.
 """
 
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pubsub_aio.admin import (
+        AdminClient,
+    )
+    from pubsub_aio.config import (
+        FlowControl,
+        ShutdownPolicy,
+        StreamPolicy,
+    )
+    from pubsub_aio.errors import (
+        AlreadyExistsError,
+        AlreadySettledError,
+        Check,
+        ClosedError,
+        ConfigError,
+        ForkedError,
+        InvalidAckIdError,
+        InvalidRequestError,
+        LeaseExpiredError,
+        MissingExtraError,
+        NotFoundError,
+        PermissionDeniedError,
+        PubSubError,
+        ReconnectError,
+        ServiceError,
+        SettleError,
+        StartupError,
+        UnavailableError,
+        UnconfirmedError,
+        UnsupportedError,
+        WrongLoopError,
+    )
+    from pubsub_aio.message import (
+        Confirmation,
+        Message,
+    )
+    from pubsub_aio.subscriber.arrow import (
+        ArrowBatch,
+    )
+    from pubsub_aio.subscriber.batches import (
+        Batch,
+    )
+    from pubsub_aio.subscriber.client import (
+        SubscriberClient,
+    )
+    from pubsub_aio.subscriber.options import (
+        SubscribeOptions,
+    )
+    from pubsub_aio.subscriber.schedulers import (
+        Scheduler,
+        ThreadScheduler,
+    )
+    from pubsub_aio.subscriber.subscription import (
+        Setting,
+        Subscription,
+    )
+    from pubsub_aio.subscriber.vitals import (
+        Event,
+        Health,
+    )
+
 __version__ = "0.1.0"
 
-__all__ = ["__version__"]
+__all__ = [
+    "AdminClient",
+    "AlreadyExistsError",
+    "AlreadySettledError",
+    "ArrowBatch",
+    "Batch",
+    "Check",
+    "ClosedError",
+    "ConfigError",
+    "Confirmation",
+    "Event",
+    "FlowControl",
+    "ForkedError",
+    "Health",
+    "InvalidAckIdError",
+    "InvalidRequestError",
+    "LeaseExpiredError",
+    "Message",
+    "MissingExtraError",
+    "NotFoundError",
+    "PermissionDeniedError",
+    "PubSubError",
+    "ReconnectError",
+    "Scheduler",
+    "ServiceError",
+    "Setting",
+    "SettleError",
+    "ShutdownPolicy",
+    "StartupError",
+    "StreamPolicy",
+    "SubscribeOptions",
+    "SubscriberClient",
+    "Subscription",
+    "ThreadScheduler",
+    "UnavailableError",
+    "UnconfirmedError",
+    "UnsupportedError",
+    "WrongLoopError",
+    "__version__",
+]
+
+_HOMES = {
+    "config": (
+        "FlowControl",
+        "ShutdownPolicy",
+        "StreamPolicy",
+    ),
+    "errors": (
+        "AlreadyExistsError",
+        "AlreadySettledError",
+        "Check",
+        "ClosedError",
+        "ConfigError",
+        "ForkedError",
+        "InvalidAckIdError",
+        "InvalidRequestError",
+        "LeaseExpiredError",
+        "MissingExtraError",
+        "NotFoundError",
+        "PermissionDeniedError",
+        "PubSubError",
+        "ReconnectError",
+        "ServiceError",
+        "SettleError",
+        "StartupError",
+        "UnavailableError",
+        "UnconfirmedError",
+        "UnsupportedError",
+        "WrongLoopError",
+    ),
+    "message": (
+        "Confirmation",
+        "Message",
+    ),
+    "admin": ("AdminClient",),
+    "subscriber.arrow": ("ArrowBatch",),
+    "subscriber.batches": ("Batch",),
+    "subscriber.client": ("SubscriberClient",),
+    "subscriber.options": ("SubscribeOptions",),
+    "subscriber.schedulers": (
+        "Scheduler",
+        "ThreadScheduler",
+    ),
+    "subscriber.subscription": (
+        "Setting",
+        "Subscription",
+    ),
+    "subscriber.vitals": (
+        "Event",
+        "Health",
+    ),
+}
+_HOME_OF = {name: f"pubsub_aio.{home}" for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -19,7 +19,7 @@ ALLOWED = {
     "message": {"errors"},
     "_core": {"config", "errors"},
     "_wire": VALUES,
-    "emulator": {"_wire.schema"} | VALUES,
+    "emulator": {"_wire.schema", "_wire.rpcs"} | VALUES,
     "subscriber": {"_core", "_wire"} | VALUES,
     "publisher": {"_core", "_wire"} | VALUES,
     "admin": {"_core", "_wire"} | VALUES,

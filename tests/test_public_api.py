@@ -6,11 +6,60 @@ import subprocess
 import sys
 
 import pubsub_aio
-from pubsub_aio import emulator
+from pubsub_aio import emulator, testing
 
 
 def test_the_public_names_are_these() -> None:
-    assert pubsub_aio.__all__ == ["__version__"]
+    assert pubsub_aio.__all__ == [
+        "AdminClient",
+        "AlreadyExistsError",
+        "AlreadySettledError",
+        "ArrowBatch",
+        "Batch",
+        "Check",
+        "ClosedError",
+        "ConfigError",
+        "Confirmation",
+        "Event",
+        "FlowControl",
+        "ForkedError",
+        "Health",
+        "InvalidAckIdError",
+        "InvalidRequestError",
+        "LeaseExpiredError",
+        "Message",
+        "MissingExtraError",
+        "NotFoundError",
+        "PermissionDeniedError",
+        "PubSubError",
+        "ReconnectError",
+        "Scheduler",
+        "ServiceError",
+        "Setting",
+        "SettleError",
+        "ShutdownPolicy",
+        "StartupError",
+        "StreamPolicy",
+        "SubscribeOptions",
+        "SubscriberClient",
+        "Subscription",
+        "ThreadScheduler",
+        "UnavailableError",
+        "UnconfirmedError",
+        "UnsupportedError",
+        "WrongLoopError",
+        "__version__",
+    ]
+    assert testing.__all__ == [
+        "DeadlockError",
+        "LoopClock",
+        "MemoryEmulator",
+        "MemoryTransport",
+        "RunScenario",
+        "VirtualTimeLoop",
+        "run",
+        "run_scenario",
+    ]
     assert emulator.__all__ == [
         "Ack",
         "Clock",
@@ -27,10 +76,20 @@ def test_the_public_names_are_these() -> None:
     ]
 
 
+def test_every_public_name_can_be_imported() -> None:
+    assert all(getattr(pubsub_aio, name) for name in pubsub_aio.__all__)
+
+
 def test_importing_the_package_loads_nothing_heavy() -> None:
     loaded = modules_after("import pubsub_aio, pubsub_aio.pytest_plugin")
 
     assert not loaded & {"grpc", "google.protobuf", "aiohttp", "google.cloud.pubsub_v1"}
+
+
+def test_the_subscriber_does_without_googles_client_and_without_extras() -> None:
+    loaded = modules_after("from pubsub_aio import SubscriberClient; SubscriberClient('p')")
+
+    assert not loaded & {"google.pubsub_v1", "proto", "aiohttp", "pyarrow", "google.auth"}
 
 
 def test_the_emulator_does_without_googles_client() -> None:

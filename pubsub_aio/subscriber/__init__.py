@@ -1,0 +1,1 @@
+"""The subscriber: messages from the server to callbacks, and what became of them back."""

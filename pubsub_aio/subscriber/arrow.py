@@ -1,0 +1,232 @@
+"""Messages as Arrow record batches: gathered, handed over and settled together."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from pubsub_aio._core.batches import Gathering
+from pubsub_aio._core.leases import Block
+from pubsub_aio._wire import schema
+from pubsub_aio._wire.arrow import ArrowCodec
+from pubsub_aio.message import Confirmation, all_confirmed, whole_seconds
+from pubsub_aio.subscriber.alarm import Alarm
+from pubsub_aio.subscriber.custody import Custody
+from pubsub_aio.subscriber.options import Options
+from pubsub_aio.subscriber.sender import Sender
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ArrowCallback = Callable[["ArrowBatch"], Awaitable[object]]
+
+_numbers = itertools.count()
+
+
+class ArrowBatch:
+    """Messages as an Arrow record batch, held by this subscriber until they are settled together.
+
+    Attributes:
+        records: The messages, one a row, in the order they came.
+    """
+
+    __slots__ = (
+        *("__weakref__", "_ack_ids", "_custody", "lease", "message_id", "ordering_key"),
+        *("place", "records", "size"),
+    )
+
+    def __init__(
+        self,
+        records: pa.RecordBatch,
+        ack_ids: Any,
+        size: int,
+        custody: ArrowCustody,
+        *,
+        ordered: bool,
+    ) -> None:
+        self.ordering_key = "*" if ordered else ""
+        """With ordering on, all batches count as of one key, and so come one after another."""
+        self.records = records
+        self._ack_ids = ack_ids
+        self._custody = custody
+        self.size = size
+        """What it took on the wire, in bytes."""
+        self.lease: object | None = None
+        """Who keeps it alive; none once it is settled. The library's own."""
+        number = next(_numbers)
+        self.message_id = f"batch {number}"
+        self.place = (number,)
+
+    def __len__(self) -> int:
+        return int(self.records.num_rows)
+
+    def __repr__(self) -> str:
+        return f"ArrowBatch({len(self)} rows)"
+
+    @property
+    def ack_ids(self) -> list[str]:
+        """The ids of these deliveries, in the order of the rows."""
+        ids: list[str] = self._ack_ids.to_pylist()
+        return ids
+
+    @property
+    def ack_id(self) -> str:
+        """The first of them."""
+        return self.ack_ids[0]
+
+    def ack(self) -> None:
+        """All of it is dealt with, and is not to come again."""
+        self._custody.ack(self)
+
+    def nack(self, *, delay: float = 0.0) -> None:
+        """All of it is to come again, after that many seconds, 0 to 600."""
+        self._custody.nack(self, whole_seconds(delay, "delay"))
+
+    async def ack_with_response(self) -> None:
+        """Ack all of it; returns when the server has confirmed every row.
+
+        Raises:
+            ExceptionGroup: Of `SettleError`, one for each row that was refused.
+        """
+        confirmations = self._custody.confirmations(self)
+        self._custody.ack(self)
+        await all_confirmed(confirmations)
+
+    def leave_out(self, ack_ids: set[str]) -> None:
+        """Forget rows. The library's own."""
+        if ack_ids:
+            kept = [ack_id not in ack_ids for ack_id in self.ack_ids]
+            self.records = self.records.filter(kept)
+            self._ack_ids = self._ack_ids.filter(kept)
+
+    def renew_with(self, copy: Self) -> None:
+        """Batches are never copies of one another. The library's own."""
+
+
+class ArrowCustody(Custody[ArrowBatch]):
+    """Custody of record batches.
+
+    Args:
+        sender: Tells the server.
+        options: How the subscription is to be.
+        report: Is told of what should not happen.
+        codec: Decodes responses.
+        gathering: When a batch is complete.
+    """
+
+    def __init__(
+        self,
+        sender: Sender,
+        options: Options,
+        report: Callable[[str, str], None],
+        *,
+        codec: ArrowCodec,
+        gathering: Gathering[bytes],
+    ) -> None:
+        super().__init__(sender, options, report)
+        self._codec = codec
+        self._gathering = gathering
+        self._due = Alarm(self._on_due)
+
+    # Arrival
+
+    def receive(self, data: bytes) -> bool:
+        """Take in a response, of a stream or of a pull; returns whether it brought messages."""
+        response = schema.RawStreamingPullResponse.FromString(data)
+        if response.HasField("subscription_properties"):
+            said = response.subscription_properties
+            self._heed(
+                ordered=said.message_ordering_enabled,
+                exactly_once=said.exactly_once_delivery_enabled,
+            )
+        count = len(response.received_messages)
+        if not count:
+            return False
+        now = self._loop.time()
+        for responses in self._gathering.add(data, size=len(data), count=count, now=now):
+            self._decode(responses)
+        if self._due.at == math.inf:
+            self._due.set(self._gathering.due_at)
+        return True
+
+    def _on_due(self) -> None:
+        """What was gathered has waited long enough, unless it went and other came."""
+        if self._gathering.due_at <= self._loop.time():
+            self._decode(self._gathering.take())
+        self._due.set(self._gathering.due_at)
+
+    def _decode(self, responses: list[bytes]) -> None:
+        """Turn responses into a batch; one that cannot be read does not cost the others."""
+        try:
+            records, ack_ids = self._codec.decode(responses)
+        except ValueError as error:
+            if len(responses) == 1:
+                self._report("warning", f"a response cannot be read, it comes again: {error}")
+                return
+            for response in responses:
+                self._decode([response])
+            return
+        size = sum(map(len, responses))
+        batch = ArrowBatch(records, ack_ids, size, self, ordered=self.ordered is not False)
+        self._take_in(self._block(batch), [batch])
+
+    def _keep_sure(self, messages: list[ArrowBatch]) -> None:
+        """Keep batches whose receipt is confirmed."""
+        for batch in messages:
+            self._keep(self._block(batch), [batch])
+
+    def _block(self, batch: ArrowBatch) -> Block[ArrowBatch]:
+        """A block for a batch alone; each of its rows counts."""
+        block: Block[ArrowBatch] = Block(self._loop.time(), batch.size, weight=len(batch))
+        batch.lease = block
+        return block
+
+    def _leave_out(self, message: ArrowBatch, ack_ids: set[str]) -> bool:
+        """Forget rows that were refused; returns whether any is left."""
+        message.leave_out(ack_ids)
+        return len(message) > 0
+
+    # Settling
+
+    def ack(self, message: ArrowBatch, confirmation: Confirmation | None = None) -> None:
+        """Tell the server that a batch is dealt with."""
+        if threading.get_ident() != self._thread:
+            self._hop(self.ack, message, confirmation)
+            return
+        block = self.leases.release(message)
+        if block is None:
+            self._too_late(message, confirmation)
+            return
+        self._sender.ack_many(message.ack_ids)
+        if block.renewed:
+            self.leases.note_ack(block, now=self._loop.time())
+        self._settled(message, acked=True)
+        if self.leases.received:
+            self.lease_more()
+
+    def confirmations(self, batch: ArrowBatch) -> list[Confirmation]:
+        """One for each row of a batch that is about to be acked."""
+        if batch.lease is None:
+            confirmation = Confirmation()
+            self._too_late(batch, confirmation)
+            return [confirmation]
+        confirmations = []
+        for ack_id in batch.ack_ids:
+            confirmations.append(confirmation := Confirmation())
+            self._sender.confirm(ack_id, None, confirmation)
+        return confirmations
+
+    def _ids(self, messages: Sequence[ArrowBatch]) -> list[str]:
+        return [ack_id for batch in messages for ack_id in batch.ack_ids]
+
+    # The end
+
+    def close(self) -> None:
+        """Lease no more; give back what waits to be leased."""
+        self._due.set(math.inf)
+        if len(self._gathering):
+            self._decode(self._gathering.take())
+        super().close()

@@ -1,0 +1,217 @@
+"""Runs callbacks, many at once, at hardly more than the cost of calling them.
+
+Callbacks run one after another in a task, a worker. As soon as one suspends, a second worker goes
+on with the next message, and so on; workers that find nothing to do wait to be used again. So a
+callback that never suspends costs no task, and every callback runs in a real one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import operator
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Generic, Protocol, TypeVar
+
+SLICE = 0.02
+"""Seconds after which callbacks that do not suspend let others have the loop."""
+
+_MAX_PARKED = 100
+_MAX_BURST = 64
+
+
+class Held(Protocol):
+    """What a callback is called with."""
+
+    @property
+    def lease(self) -> object | None:
+        """None once it is settled."""
+
+
+T = TypeVar("T", bound=Held)
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class Watcher(Protocol[T_contra]):
+    """Who is told how callbacks end."""
+
+    @property
+    def watch_all(self) -> bool:
+        """Whether it must hear of every end, or only of those with an unsettled message."""
+
+    def returned(self, message: T_contra, /) -> None:
+        """A callback ended, and its message is not settled, or every end is of interest."""
+
+    def raised(self, message: T_contra, error: BaseException, /) -> None:
+        """A callback failed."""
+
+
+class WorkerChain(Generic[T]):
+    """Hands messages, or batches of them, to an async callback.
+
+    Args:
+        callback: What is called with each message.
+        watcher: Who is told how it ended.
+    """
+
+    def __init__(self, callback: Callable[[T], Awaitable[object]], watcher: Watcher[T]) -> None:
+        self._callback = callback
+        self._watcher = watcher
+        self._queue: deque[T] = deque()
+        self._workers: set[asyncio.Task[None]] = set()
+        self._parked: list[tuple[asyncio.Future[None], asyncio.Task[None]]] = []
+        self._called: set[asyncio.Task[None]] = set()  # to work, and not begun yet
+        self._coming = 0  # how many these are, and looks that are to be taken
+        self._burst = 1  # how many workers to begin, should a callback suspend
+        self._slice_ends_at = 0.0
+        self._resting = False  # the slice is over; others have the loop
+        self._stopped = False
+        self._quiet = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._context = contextvars.copy_context()
+        self._values = list(self._context.values())
+
+    def put(self, messages: list[T]) -> None:
+        """Run the callback for these, in turn."""
+        self._queue.extend(messages)
+        if not self._coming:
+            self._begin(1)
+
+    @property
+    def busy(self) -> int:
+        """How many callbacks have begun and not ended."""
+        return len(self._workers) - len(self._parked)
+
+    @property
+    def waiting(self) -> int:
+        """How many messages wait for a worker."""
+        return len(self._queue)
+
+    def withdraw(self) -> list[T]:
+        """Take back the messages that wait for a worker."""
+        messages = list(self._queue)
+        self._queue.clear()
+        return messages
+
+    async def finished(self) -> None:
+        """Return when no callback runs and none waits."""
+        while self.busy or self._queue:
+            self._quiet.clear()
+            await self._quiet.wait()
+
+    async def stop(self, *, timeout: float) -> int:
+        """Cancel the callbacks that run; returns how many did not end within the timeout."""
+        self._stopped = True
+        for worker in self._workers:
+            worker.cancel()
+        if not self._workers:
+            return 0
+        _, stubborn = await asyncio.wait(self._workers, timeout=timeout)
+        return len(stubborn)
+
+    def _look(self) -> None:
+        """If a callback has suspended and left others waiting, let more workers begin.
+
+        The more often that happens in a row, the more at once.
+        """
+        self._coming -= 1
+        if not self._queue:
+            self._burst = 1
+        elif not self._stopped and not self._resting:
+            self._begin(min(self._burst, len(self._queue)))
+            self._burst = min(2 * self._burst, _MAX_BURST)
+
+    def _begin(self, count: int) -> None:
+        """Let workers begin in the loop's next turn."""
+        self._coming += count
+        for _ in range(count):
+            if self._parked:
+                more, worker = self._parked.pop()
+                more.set_result(None)
+            else:
+                worker = self._loop.create_task(
+                    self._work(), name="pubsub-aio callbacks", context=self._context.copy()
+                )
+                self._workers.add(worker)
+                worker.add_done_callback(self._retire)
+            self._called.add(worker)
+
+    def _retire(self, worker: asyncio.Task[None]) -> None:
+        """A worker has ended, as it should or because a callback of it was cancelled."""
+        self._workers.discard(worker)
+        if worker in self._called:
+            self._called.discard(worker)
+            self._coming -= 1
+        if worker.cancelled():
+            self._parked = [parked for parked in self._parked if parked[1] is not worker]
+        else:
+            worker.exception()  # it was told to the watcher
+        self._quiet.set()
+        if self._queue and not self._coming and not self._stopped:
+            self._begin(1)
+
+    async def _work(self) -> None:
+        """Run callbacks; return when there are workers enough, or this one cannot be used again."""
+        me = asyncio.current_task()
+        assert me is not None  # noqa: S101 - tells the type checker
+        while await self._run_queue(me) and len(self._parked) < _MAX_PARKED and not self._stopped:
+            more = self._loop.create_future()
+            self._parked.append((more, me))
+            self._quiet.set()
+            await more
+
+    async def _run_queue(self, me: asyncio.Task[None]) -> bool:
+        """Run callbacks until none waits; returns whether the worker can be used again."""
+        queue, callback, watcher = self._queue, self._callback, self._watcher
+        # The loop's own clock is the cheaper half of asking the loop.
+        plain = type(self._loop).time is asyncio.BaseEventLoop.time
+        clock = time.monotonic if plain else self._loop.time
+        if (now := clock()) > self._slice_ends_at:
+            self._slice_ends_at = now + SLICE
+        self._called.discard(me)
+        self._coming -= 1
+        while queue:
+            message = queue.popleft()
+            if message.lease is None:  # it was given back while it waited
+                watcher.returned(message)
+                continue
+            if queue and not self._coming:
+                self._coming = 1
+                self._loop.call_soon(self._look)
+            try:
+                await callback(message)
+            except BaseException as error:
+                watcher.raised(message, error)
+                # That it was cancelled although nobody cancelled its task is its own affair.
+                cancelled = isinstance(error, asyncio.CancelledError)
+                if not isinstance(error, Exception) and not (cancelled and not me.cancelling()):
+                    raise
+            else:
+                if message.lease is not None or watcher.watch_all:
+                    watcher.returned(message)
+            if self._changed() or me.cancelling():
+                return False  # what a callback left behind is not for the next one
+            if clock() > self._slice_ends_at and not self._resting:
+                await self._rest()
+                self._slice_ends_at = clock() + SLICE
+        return True
+
+    async def _rest(self) -> None:
+        """Let others have the loop for a turn; no other worker begins meanwhile."""
+        self._resting = True
+        self._coming += 1
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self._resting = False
+            self._coming -= 1
+
+    def _changed(self) -> bool:
+        """Whether a callback has set a context variable."""
+        context = contextvars.copy_context()
+        if len(context) != len(self._values):
+            return True
+        # By identity: values may be equal and not the same, or refuse to be compared.
+        return any(map(operator.is_not, context.values(), self._values))

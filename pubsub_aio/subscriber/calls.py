@@ -1,0 +1,211 @@
+"""What a client asks of the server one call at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from pubsub_aio._wire import codec, names, schema
+from pubsub_aio._wire.connection import project_of
+from pubsub_aio._wire.transport import Transport
+from pubsub_aio._wire.transports import make_transport
+from pubsub_aio.config import MAX_ACK_DEADLINE
+from pubsub_aio.errors import AlreadyExistsError, ClosedError, ConfigError, UnavailableError
+from pubsub_aio.message import Message
+from pubsub_aio.subscriber.loops import ClientLoop
+from pubsub_aio.subscriber.pulled import Pulled
+from pubsub_aio.subscriber.subscription import Setting
+
+if TYPE_CHECKING:
+    from google.auth.credentials import Credentials
+
+_CALL_TIMEOUT = 60.0
+_FLUSH_TIMEOUT = 5.0
+
+
+class SubscriberCalls:
+    """The calls of a `SubscriberClient` that do not subscribe."""
+
+    def __init__(
+        self,
+        project: str | None = None,
+        *,
+        transport: str | Transport = "grpc",
+        endpoint: str | None = None,
+        region: str | None = None,
+        credentials: Credentials | None = None,
+    ) -> None:
+        self._transport, connection = make_transport(
+            transport, endpoint=endpoint, region=region, credentials=credentials
+        )
+        of_transport: str | None = getattr(transport, "project", None)
+        self._project = project or of_transport or project_of()
+        self._settings = {
+            "project": Setting(
+                self._project, "argument" if project or of_transport else "environment"
+            ),
+            "transport": Setting(self._transport.name, "argument or default"),
+        }
+        if connection is not None:
+            self._settings["endpoint"] = Setting(connection.target, connection.source)
+        self._loop = ClientLoop()
+        self._closed = False
+        self._creating: dict[str, asyncio.Future[Any]] = {}
+        self._pulled: dict[str, tuple[Pulled, asyncio.Task[None]]] = {}
+
+    # Subscriptions
+
+    def create_subscription(
+        self, subscription: str, topic: str, *, timeout: float = _CALL_TIMEOUT, **settings: object
+    ) -> Any:
+        """Create a subscription unless it exists.
+
+        Args:
+            subscription: Its name.
+            topic: Its topic's name. The topic must exist.
+            timeout: Seconds that it may take.
+            **settings: Fields of the API's Subscription, as Google's client takes them, such as
+                `ack_deadline_seconds`, `labels` or `enable_message_ordering`.
+
+        Returns:
+            The subscription as the server has it. Inside a running loop it is an awaitable of it
+            that has begun already; `subscribe` waits for it.
+
+        Raises:
+            ConfigError: It exists with another topic, or a setting cannot be as it is.
+        """
+        self._check_open()
+        name = self._name(subscription)
+        full_topic = names.full_name(topic, "topics", self._project)
+        request = schema.Subscription(name=name, topic=full_topic)
+        codec.with_settings(request, settings)
+        created = self._loop.now_or_later(self._create(request, timeout))
+        if isinstance(created, asyncio.Task):
+            self._creating[name] = created
+            created.add_done_callback(lambda _: self._creating.pop(name, None))
+        return created
+
+    async def _create(self, request: schema.Subscription, timeout: float) -> schema.Subscription:
+        await self._open()
+        try:
+            data = await self._transport.call(
+                "CreateSubscription", request.SerializeToString(), timeout=timeout
+            )
+        except AlreadyExistsError:
+            look = schema.GetSubscriptionRequest(subscription=request.name)
+            data = await self._transport.call(
+                "GetSubscription", look.SerializeToString(), timeout=timeout
+            )
+        found = schema.Subscription.FromString(data)
+        if found.topic != request.topic:
+            raise ConfigError(
+                f"topic: {request.name} exists and belongs to {found.topic}, not to {request.topic}"
+            )
+        return found
+
+    # One call at a time
+
+    async def pull(
+        self, subscription: str, *, max_messages: int = 100, timeout: float = _CALL_TIMEOUT
+    ) -> list[Message]:
+        """Ask for messages once; an empty list if none came.
+
+        Nobody keeps them alive: each must be settled within the subscription's ack deadline, or
+        given more time with `modify_ack_deadline`.
+
+        Args:
+            subscription: Its name.
+            max_messages: The most to return, 1 to 1,000.
+            timeout: Seconds to wait for the first.
+        """
+        name = self._name(subscription)
+        if max_messages < 1:
+            raise ConfigError(f"max_messages must be at least 1, not {max_messages}")
+        await self._open()
+        request = schema.PullRequest(subscription=name, max_messages=max_messages)
+        try:
+            data = await self._transport.call("Pull", request.SerializeToString(), timeout=timeout)
+        except UnavailableError as error:
+            if error.code == "DEADLINE_EXCEEDED":
+                return []
+            raise
+        return self._settler(name).messages(schema.PullResponse.FromString(data).received_messages)
+
+    def _settler(self, name: str) -> Pulled:
+        if name not in self._pulled:
+            pulled = Pulled(self._transport, name)
+            task = asyncio.get_running_loop().create_task(pulled.sender.run())
+            self._pulled[name] = (pulled, task)
+        return self._pulled[name][0]
+
+    async def acknowledge(
+        self, subscription: str, ack_ids: Iterable[str], *, timeout: float = _CALL_TIMEOUT
+    ) -> None:
+        """Ack deliveries by their ids."""
+        await self._open()
+        data = codec.acknowledge(self._name(subscription), ack_ids)
+        await self._transport.call("Acknowledge", data, timeout=timeout)
+
+    async def modify_ack_deadline(
+        self,
+        subscription: str,
+        ack_ids: Iterable[str],
+        seconds: int,
+        *,
+        timeout: float = _CALL_TIMEOUT,
+    ) -> None:
+        """Move the deadlines of deliveries to that many seconds from now, 0 to 600."""
+        if not 0 <= seconds <= MAX_ACK_DEADLINE:
+            raise ConfigError(f"seconds must be 0 to 600, not {seconds!r}")
+        await self._open()
+        data = codec.modify_ack_deadline(self._name(subscription), ack_ids, seconds)
+        await self._transport.call("ModifyAckDeadline", data, timeout=timeout)
+
+    async def seek(
+        self, subscription: str, target: datetime | str, *, timeout: float = _CALL_TIMEOUT
+    ) -> None:
+        """Go back or forward.
+
+        Args:
+            subscription: Its name.
+            target: An aware time, after which published messages come again and before which they
+                count as acked; or the name of a snapshot.
+            timeout: Seconds that it may take.
+        """
+        request = schema.SeekRequest(subscription=self._name(subscription))
+        if isinstance(target, str):
+            request.snapshot = names.full_name(target, "snapshots", self._project)
+        elif target.tzinfo is None:
+            raise ConfigError("target must be an aware datetime, such as datetime.now(UTC)")
+        else:
+            request.time.FromDatetime(target)
+        await self._open()
+        await self._transport.call("Seek", request.SerializeToString(), timeout=timeout)
+
+    async def _end_pulls(self) -> None:
+        """Send what pulled messages were settled with, bounded."""
+        for pulled, task in self._pulled.values():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_FLUSH_TIMEOUT):
+                    await pulled.sender.drained()
+            task.cancel()
+            await asyncio.wait([task])
+            pulled.sender.end()
+        self._pulled.clear()
+
+    # Parts
+
+    def _name(self, subscription: str) -> str:
+        return names.full_name(subscription, "subscriptions", self._project)
+
+    async def _open(self) -> None:
+        self._check_open()
+        self._loop.get()
+        await self._transport.open()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the client is closed: make another")

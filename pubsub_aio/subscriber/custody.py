@@ -1,0 +1,189 @@
+"""What becomes of messages: settled by their users, or by how their callbacks end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from threading import get_ident
+from typing import TypeVar
+
+from pubsub_aio._core.outbox import Outcome, Request
+from pubsub_aio.errors import AlreadySettledError, InvalidAckIdError, LeaseExpiredError
+from pubsub_aio.message import Confirmation
+from pubsub_aio.subscriber.held import Held
+from pubsub_aio.subscriber.keeping import Keeping
+from pubsub_aio.subscriber.options import Options
+from pubsub_aio.subscriber.sender import Sender
+
+log = logging.getLogger("pubsub_aio.subscriber")
+
+M = TypeVar("M", bound=Held)
+
+
+class Custody(Keeping[M]):
+    """Everything that is done with what a subscription holds. It belongs to its loop.
+
+    Only `ack`, `nack`, `extend` and `drop`, which messages call, may be called in any thread.
+
+    Args:
+        sender: Tells the server.
+        options: How the subscription is to be.
+        report: Is told of what should not happen: a kind, and what to do about it.
+    """
+
+    def __init__(
+        self, sender: Sender, options: Options, report: Callable[[str, str], None]
+    ) -> None:
+        super().__init__(sender, options, report)
+        self._thread = get_ident()
+        self._acking: dict[str, M] = {}  # exactly-once, with a key: whose acks are not answered
+        sender.on_outcome = self._answered
+
+    # Settling
+
+    def ack(self, message: M, confirmation: Confirmation | None = None) -> None:
+        """Tell the server that the message is dealt with."""
+        if get_ident() != self._thread:
+            self._hop(self.ack, message, confirmation)
+            return
+        leases = self.leases
+        block = leases.release(message)
+        if block is None:
+            self._too_late(message, confirmation)
+            return
+        if confirmation is not None:
+            self._sender.confirm(message.ack_id, None, confirmation)
+        self._sender.ack(message.ack_id)
+        if block.renewed:
+            leases.note_ack(block, now=self._loop.time())
+        if self._follow_up:
+            if self.exactly_once and message.ordering_key:
+                self._acking[message.ack_id] = message
+            self._settled(message, acked=True)
+        if leases.received:
+            self.lease_more()
+
+    def nack(self, message: M, seconds: int, confirmation: Confirmation | None = None) -> None:
+        """Give it back, to come again after that many seconds."""
+        if get_ident() != self._thread:
+            self._hop(self.nack, message, seconds, confirmation)
+            return
+        if self.leases.release(message) is None:
+            self._too_late(message, confirmation)
+            return
+        if confirmation is not None:
+            self._sender.confirm(message.ack_id, seconds, confirmation)
+        self.counts["nacked"] += 1
+        self._tell_nack([message], seconds)
+        self._settled(message, acked=False, delay=seconds)
+        self.lease_more()
+
+    def extend(self, message: M, seconds: int, confirmation: Confirmation | None = None) -> None:
+        """Move its deadline; to now, and it is given back."""
+        if get_ident() != self._thread:
+            self._hop(self.extend, message, seconds, confirmation)
+        elif seconds == 0:
+            self.nack(message, 0, confirmation)
+        elif message.lease is None:
+            self._too_late(message, confirmation)
+        else:
+            if confirmation is not None:
+                self._sender.confirm(message.ack_id, seconds, confirmation)
+            self._sender.extend([message.ack_id], seconds)
+
+    def drop(self, message: M) -> None:
+        """Let go of it without a word to the server."""
+        if get_ident() != self._thread:
+            self._hop(self.drop, message)
+        elif self.leases.release(message) is None:
+            self._too_late(message, None)
+        else:
+            self.counts["dropped"] += 1
+            self._leave(message)
+            self.lease_more()
+
+    def _hop(self, method: Callable[..., None], message: M, *rest: object) -> None:
+        """Go on in the loop's own thread."""
+        try:
+            self._loop.call_soon_threadsafe(method, message, *rest)
+        except RuntimeError:  # the loop is closed, and with it the subscription
+            if rest and isinstance(confirmation := rest[-1], Confirmation):
+                confirmation.set_exception(LeaseExpiredError(message.ack_id))
+
+    def _too_late(self, message: M, confirmation: Confirmation | None) -> None:
+        """Somebody settles what is settled; reported if its lease ended before."""
+        late = self._overdue.has_expired(message)
+        if late:
+            self.counts["late"] += 1
+            self._report("late", f"message {message.message_id} was settled after its lease ended")
+        if confirmation is not None:
+            error = LeaseExpiredError if late else AlreadySettledError
+            confirmation.set_exception(error(message.ack_id))
+
+    # How callbacks end
+
+    def returned(self, message: M) -> None:
+        """A callback ended, or was never begun because its message had been given back."""
+        if message.lease is not None and self._options.auto_ack:
+            self.ack(message)
+        elif message.lease is not None:
+            self._overdue.left_unsettled(message)
+            self._follow_up = True
+        elif self._overdue.ended(message):
+            self._watch()
+            self.lease_more()
+        if self._ordered is not False and message.ordering_key:
+            self._run(self._lanes.returned(message))
+
+    def raised(self, message: M, error: BaseException) -> None:
+        """A callback failed: its message comes again, and the subscription goes on."""
+        self.failed(f"message {message.message_id}", error)
+        if message.lease is not None:
+            self.nack(message, 0)
+        self.returned(message)
+
+    def failed(self, what: str, error: BaseException) -> None:
+        """A callback failed; that it was cancelled at the end is no failure."""
+        if not (self._closed and isinstance(error, asyncio.CancelledError)):
+            self.counts["raised"] += 1
+            log.error("the callback failed on %s", what, exc_info=error)
+
+    # What the server answers
+
+    def _answered(self, request: Request, outcome: Outcome) -> None:
+        """Heed what the server said to a request."""
+        self.freed.set()
+        if request.seconds is None:
+            self.counts["acked"] += len(outcome.confirmed)
+            if self._acking:
+                self._acks_in_order(outcome)
+        if outcome.failed:
+            self.counts["refused"] += len(outcome.failed)
+        if self._receipts and request.is_extension:
+            self._received_surely(outcome)
+        if outcome.failed and request.is_extension and self.exactly_once:
+            failed = outcome.failed.items()
+            self._lose({one for one, why in failed if isinstance(why, InvalidAckIdError)})
+        if self._restarts and request.seconds is not None:
+            self._restarting([*outcome.confirmed, *outcome.failed], request.seconds)
+        if self.leases.received or not self.room.is_set():
+            self.lease_more()
+
+    def _acks_in_order(self, outcome: Outcome) -> None:
+        """An ack that was refused brings its message back, and with it all later ones of its key.
+
+        The server accepts none of their acks before that message's.
+        """
+        for ack_id in outcome.confirmed:
+            self._acking.pop(ack_id, None)
+        for ack_id in outcome.failed:
+            refused = self._acking.pop(ack_id, None)
+            if refused is None:
+                continue
+            key = refused.ordering_key
+            hopeless = {one for one, later in self._acking.items() if later.ordering_key == key}
+            for one in hopeless:
+                del self._acking[one]
+            self._sender.give_up(hopeless, "an earlier message of its key was not acked")
+            self._bring_back(refused)

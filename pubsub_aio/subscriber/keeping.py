@@ -1,0 +1,433 @@
+"""Keeps messages from their arrival until they are let go: leases, renews, hands over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from pubsub_aio._core.lanes import Lanes
+from pubsub_aio._core.leases import Block, LeaseTable
+from pubsub_aio._core.outbox import Outcome
+from pubsub_aio.errors import InvalidAckIdError
+from pubsub_aio.subscriber.alarm import Alarm
+from pubsub_aio.subscriber.held import Held
+from pubsub_aio.subscriber.options import Options
+from pubsub_aio.subscriber.overdue import Overdue
+from pubsub_aio.subscriber.receipts import Receipts
+from pubsub_aio.subscriber.sender import Sender
+
+log = logging.getLogger("pubsub_aio.subscriber")
+
+LATE = 1.0
+"""Seconds by which a timer may be late before the loop counts as blocked."""
+
+_OVERFLOW_DELAY = 1  # seconds after which what was too much may come again
+_SLACK = 1.0  # seconds by which the server may be late with a message that was delayed
+_ENOUGH = 20  # messages of which it is told that too many take too long
+_MIN_UNSENT = 10_000  # acks and such that may wait for a slow server before leasing stops
+
+
+M = TypeVar("M", bound=Held)
+
+
+class Keeping(Generic[M]):
+    """Keeps messages from their arrival until they are let go. It belongs to its loop.
+
+    Args:
+        sender: Tells the server.
+        options: How the subscription is to be.
+        report: Is told of what should not happen: a kind, and what to do about it.
+    """
+
+    def __init__(
+        self, sender: Sender, options: Options, report: Callable[[str, str], None]
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        self.leases: LeaseTable[M] = LeaseTable(options.flow_control)
+        self.deliver: Callable[[list[M]], None] = lambda _: None
+        """Takes messages that are leased."""
+        self.room = asyncio.Event()
+        """Set while more may be read from the server."""
+        self.room.set()
+        self.freed = asyncio.Event()
+        """Set when the server has answered, and so may have room for more."""
+        self.watch_all = True
+        """Whether every callback's end must be told."""
+        self.on_restart: Callable[[str, int, float], None] = lambda *_: None
+        """Called with the key of a message that was given back, the number of that restart, and
+        the seconds after which it may come again."""
+        self._sender = sender
+        self._report = report
+        self._options = options
+        self._ordered: bool | None = None
+        self._follow_up = True  # something depends on which message is settled
+        self._lanes: Lanes[M] = Lanes()
+        self._restarts: dict[str, tuple[str, int, float, bool]] = {}
+        self._max_unsent = max(_MIN_UNSENT, 4 * options.flow_control.max_outstanding_messages)
+        self._closed = False
+        self._overdue: Overdue[M] = Overdue()
+        self._receipts: Receipts[M] = Receipts(self._leave_out)
+        self._loop = asyncio.get_running_loop()
+        self._alarm = Alarm(self._on_alarm)
+
+    # What the server says of the subscription
+
+    @property
+    def ordered(self) -> bool | None:
+        """Whether ordering keys matter; none as long as nobody has told."""
+        return self._ordered
+
+    @ordered.setter
+    def ordered(self, ordered: bool) -> None:
+        self._ordered = ordered
+        self._watch()
+        if not ordered:
+            self._run(self._lanes.give_up())
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether each receipt and ack is confirmed by the server."""
+        return self.leases.exactly_once
+
+    @exactly_once.setter
+    def exactly_once(self, exactly_once: bool) -> None:
+        self.leases.exactly_once = exactly_once
+        self._sender.outbox.one_by_one = exactly_once
+
+    def _watch(self) -> None:
+        self.watch_all = bool(self._overdue) or self._ordered is not False
+        self._follow_up = self._overdue.any_unsettled or self._ordered is not False
+
+    # Arrival
+
+    def receive(self, data: bytes) -> bool:
+        """Take in a response; returns whether it brought messages.
+
+        Raises:
+            DecodeError: It is not one.
+        """
+        raise NotImplementedError
+
+    def _heed(self, *, ordered: bool, exactly_once: bool) -> None:
+        """The server says how the subscription is; it may have been changed."""
+        if self._ordered is not ordered:
+            self.ordered = ordered
+        if self.leases.exactly_once is not exactly_once:
+            self.exactly_once = exactly_once
+
+    def _take_in(self, block: Block[M], messages: list[M]) -> None:
+        """Keep what came together, once its receipt is confirmed where that is called for."""
+        self.counts["received"] += len(messages) * block.weight
+        if self._closed:
+            self._tell_nack(messages)
+            return
+        if self._ordered is not False:
+            messages, stale = self._lanes.admit(messages, now=block.received_at)
+            for delay, ones in stale.items():
+                self.counts["stale"] += len(ones)
+                self._tell_nack(ones, math.ceil(delay))
+                for message in ones:
+                    self._await_restart(message, math.ceil(delay), stale=True)
+        if self.leases.exactly_once:
+            for message in messages:
+                self._receipts.add(message, self._ids([message]))
+            self._sender.extend(self._ids(messages), self.extension)
+            self._sender.flush()
+        else:
+            self._keep(block, messages)
+
+    def _keep(self, block: Block[M], messages: list[M]) -> None:
+        leases = self.leases
+        if copies := leases.receive(block, messages):
+            self.counts["copies"] += len(copies)
+        self.lease_more()
+        if leases.received:
+            self._bound()
+        if leases.next_at < self._alarm.at:
+            self._alarm.set(leases.next_at)
+
+    @property
+    def wanted(self) -> int:
+        """How many more messages may be asked for, where the server is asked for each."""
+        leases = self.leases
+        if self.stuck or not leases.has_room():
+            return 0
+        held = leases.leased + leases.received + len(self._receipts)
+        return leases.flow.max_outstanding_messages - held
+
+    def _bound(self) -> None:
+        """Stop reading when enough waits to be leased, and give back what is too much."""
+        leases, flow = self.leases, self.leases.flow
+        waiting = leases.received + len(self._receipts)
+        full = waiting >= leases.most_received or leases.received_bytes >= flow.max_bytes
+        if not full and self.room.is_set():
+            return
+        if not waiting:  # not sooner: who ignores the limits would have most of it nacked
+            self.room.set()
+            return
+        self.room.clear()
+        if too_many := self.leases.overflow():
+            self.counts["overflow"] += len(too_many)
+            self._tell_nack(too_many, _OVERFLOW_DELAY)
+            for message in too_many:
+                self._settled(message, acked=False, delay=_OVERFLOW_DELAY)
+        if not leases.received and not self._receipts:
+            self.room.set()
+
+    def lease_more(self) -> None:
+        """Lease what the limits allow, and hand it over."""
+        if self._closed or self.stuck:
+            return
+        for messages in self.leases.take(now=self._loop.time()):
+            if self._ordered is not False:
+                self._run(self._lanes.enter(messages))
+            else:
+                self.deliver(messages)
+        if not self.room.is_set():
+            self._bound()
+
+    def _run(self, ready: list[M]) -> None:
+        if ready and not self._closed:
+            self.deliver(ready)
+        elif ready:
+            self.give_back(ready)
+
+    def _settled(self, message: M, *, acked: bool, delay: int = 0, told: bool = True) -> None:
+        """Follow up on a message that is let go.
+
+        Args:
+            message: Which.
+            acked: Whether it is dealt with, or comes again.
+            delay: Seconds after which it may come.
+            told: Whether the server is told of it, and so will answer.
+        """
+        self._overdue.settled(message)
+        self._watch()
+        key = message.ordering_key
+        if self._ordered is False or not key:
+            return
+        if acked:
+            self._run(self._lanes.acked(message))
+            return
+        entered = self._lanes.has(message)
+        ready, later = self._lanes.given_back(message, at=self._loop.time() + delay)
+        self._restart(message, later, delay, entered=entered, told=told)
+        self._run(ready)
+
+    def _bring_back(self, message: M) -> None:
+        """A message whose turn is over comes again, and so do all later ones of its key."""
+        later = self._lanes.overtaken(message, at=self._loop.time())
+        self._restart(message, later, 0, entered=True, told=False)
+
+    def _restart(
+        self, message: M, later: list[M], delay: int, *, entered: bool, told: bool
+    ) -> None:
+        """Give back what is later than a message, and wait for that to come again."""
+        key = message.ordering_key
+        for one in later:
+            self.leases.release(one)
+        if entered:  # then all that has not entered is later
+            later += self.leases.withdraw(lambda one: one.ordering_key == key)
+            later += self._receipts.withdraw(lambda one: one.ordering_key == key)
+        self._tell_nack(later, delay)
+        self._await_restart(message, delay)
+        if not told:
+            self._restarting([message.ack_id], delay)
+
+    def _await_restart(self, message: M, delay: int, *, stale: bool = False) -> None:
+        """When the server has answered, see to it that a message's key goes on."""
+        key = message.ordering_key
+        if (number := self._lanes.restart_of(key)) is not None:
+            self._restarts[message.ack_id] = (key, number, delay, stale)
+
+    def _leave(self, message: M) -> None:
+        """Let the deadline of a message pass.
+
+        Where order matters the deadline is set anew, so that it is known when that will be.
+        """
+        if self._ordered is not False and message.ordering_key:
+            self._tell_nack([message], self.extension)
+        self._settled(message, acked=False, delay=self.extension)
+
+    def _tell_nack(self, messages: Sequence[M], delay: int = 0) -> None:
+        self._sender.nack(self._ids(messages), delay)
+
+    def _ids(self, messages: Sequence[M]) -> list[str]:
+        """The ack ids of these."""
+        return [message.ack_id for message in messages]
+
+    # Leases that end
+
+    @property
+    def extension(self) -> int:
+        """By how many seconds a lease is extended now."""
+        leases = self.leases
+        flow, exactly_once = leases.flow, leases.exactly_once
+        return math.ceil(leases.ack_times.extension(flow, exactly_once=exactly_once))
+
+    @property
+    def overdue(self) -> int:
+        """How many callbacks run on although their leases ended."""
+        return len(self._overdue)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether nothing is leased until overdue callbacks end, or the server answers."""
+        return self._at_overdue_cap() or len(self._sender.outbox) > self._max_unsent
+
+    def why_not_leasing(self) -> list[str]:
+        """Why nothing more is leased at the moment, if nothing is."""
+        reasons = []
+        if self._at_overdue_cap():
+            reasons.append(f"{len(self._overdue)} callbacks run on although their leases ended")
+        if (unsent := len(self._sender.outbox)) > self._max_unsent:
+            reasons.append(f"{unsent} acks, nacks and extensions wait for the server")
+        if not self.leases.has_room():
+            reasons.append("as much is leased as the flow control allows")
+        if not self.room.is_set():
+            reasons.append("reading is paused until what was received is leased")
+        return reasons
+
+    def _at_overdue_cap(self) -> bool:
+        if not self._overdue:
+            return False
+        cap = self._options.max_overdue_callbacks
+        return len(self._overdue) >= (self.leases.flow.max_messages if cap is None else cap)
+
+    def _expire(self, expired: list[M]) -> None:
+        """Messages were held for too long; their callbacks go on."""
+        flow, nack = self.leases.flow, self._options.on_lease_expiry == "nack"
+        self.counts["expired"] += len(expired)
+        if nack:
+            self._tell_nack(expired)
+        for message in expired:
+            self._overdue.expire(message, begun=not self._lanes.waits(message))
+        for message in expired:
+            if nack:
+                self._settled(message, acked=False)
+            else:
+                self._leave(message)
+        self._watch()
+        self._report(
+            "expired",
+            f"{len(expired)} messages were held longer than max_lease_duration, "
+            f"{flow.max_lease_duration:g} s, and let go",
+        )
+        if self._at_overdue_cap():
+            self._report("overdue", "; ".join(self.why_not_leasing()))
+        # Of messages that are held too long there are more than 5 % if, and only if, the 95th
+        # percentile of the time that they take is above max_lease_duration.
+        ended = sum(self.counts[how] for how in ("acked", "nacked", "dropped", "expired"))
+        if ended >= _ENOUGH and self.counts["expired"] * 20 > ended and not self.counts["slow"]:
+            self.counts["slow"] += 1
+            self._report(
+                "slow",
+                f"{self.counts['expired']} of {ended} messages took longer than max_lease_duration "
+                "allows: set it to no less than the 95th percentile of the time they take",
+            )
+        self.lease_more()
+
+    # Time
+
+    def _on_alarm(self) -> None:
+        """Renew what must be renewed, and let go of what was held too long."""
+        now = self._loop.time()
+        if now - self._alarm.at > LATE:
+            self._blocked(now - self._alarm.at)
+        due = self.leases.poll(now=now)
+        if due.renew:
+            ids = self._ids(due.renew)
+            self.counts["extended"] += len(ids)
+            self._sender.extend(ids, math.ceil(due.extension))
+            self._sender.flush()
+        if due.expired:
+            self._expire(due.expired)
+        self._alarm.set(self.leases.next_at)
+
+    def _blocked(self, seconds: float) -> None:
+        """The loop did nothing else for that long."""
+        self.counts["blocked"] += 1
+        self._report(
+            "blocked",
+            f"the event loop was blocked for {seconds:.1f} s: leases are not renewed meanwhile. "
+            "Let callbacks await, or give a ThreadScheduler to those that cannot",
+        )
+
+    def _received_surely(self, outcome: Outcome) -> None:
+        """Exactly-once: keep the messages whose receipt is confirmed, forget the others."""
+        answered = self._receipts.answered(outcome)
+        if answered.ready:
+            self._keep_sure(answered.ready)
+        self._tell_nack(answered.later)
+        for message in answered.refused:
+            lost = isinstance(outcome.failed.get(message.ack_id), InvalidAckIdError)
+            if not lost:  # it may be here, for all the server knows
+                self._tell_nack([message])
+            self._settled(message, acked=False, told=not lost)
+        if not self.room.is_set():
+            self._bound()
+
+    def _keep_sure(self, messages: list[M]) -> None:
+        """Keep messages whose receipt is confirmed."""
+        size = sum(message.size for message in messages)
+        block: Block[M] = Block(self._loop.time(), size)
+        for message in messages:
+            message.lease = block
+        self._keep(block, messages)
+
+    def _leave_out(self, message: M, ack_ids: set[str]) -> bool:
+        """Forget deliveries that were refused; returns whether anything is left of the message."""
+        del message, ack_ids
+        return False
+
+    def _lose(self, ack_ids: set[str]) -> None:
+        """Exactly-once: the server has given these to somebody else; who works on them goes on."""
+        self.counts["lost"] += len(ack_ids)
+        self.leases.withdraw(lambda message: message.ack_id in ack_ids)
+        lost = [message for message in self.leases.held() if message.ack_id in ack_ids]
+        for message in lost:
+            self.leases.release(message)
+            self._overdue.expire(message, begun=not self._lanes.waits(message))
+        for message in lost:
+            self._settled(message, acked=False, told=False)
+        self._watch()
+
+    def _restarting(self, ack_ids: list[str], seconds: int) -> None:
+        """The server knows that these were given back, to come again after that many seconds."""
+        for ack_id in ack_ids:
+            key, number, delay, stale = self._restarts.get(ack_id, ("", 0, -1.0, False))
+            if delay != seconds:  # it is about something else
+                continue
+            del self._restarts[ack_id]
+            if delay:
+                delay += _SLACK
+            if delay and not stale:
+                self._lanes.put_off(key, until=self._loop.time() + delay)
+            self.on_restart(key, number, delay)
+
+    def all_read(self, restarts: list[tuple[str, int]]) -> None:
+        """Whatever was sent before these keys' messages were given back has been read."""
+        self._lanes.all_read(restarts)
+
+    # The end
+
+    def close(self) -> None:
+        """Lease no more; give back what waits to be leased."""
+        self._closed = True
+        self._tell_nack([*self.leases.give_back(), *self._receipts.withdraw(lambda _: True)])
+        self.give_back(self._lanes.give_up())
+        self.room.set()
+
+    def give_back(self, messages: Sequence[M]) -> None:
+        """Give back what is held still, of these."""
+        held = [message for message in messages if self.leases.release(message)]
+        self._tell_nack(held)
+
+    def stop(self) -> None:
+        """Give back everything, and stop to renew."""
+        self.give_back(self.leases.held())
+        self._alarm.set(math.inf)

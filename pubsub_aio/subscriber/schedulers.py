@@ -1,0 +1,81 @@
+"""Where callbacks run."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextvars
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from pubsub_aio.errors import ConfigError
+from pubsub_aio.message import Message
+
+AnyCallback = Callable[[Message], object]
+
+
+class Scheduler(Protocol):
+    """Decides where a callback runs."""
+
+    async def run(self, callback: AnyCallback, message: Message) -> None:
+        """Run the callback with the message, and return when it has ended.
+
+        What the callback raises is raised here. As many of these run at once as messages may be
+        leased; a scheduler that can run fewer lets the others wait.
+        """
+
+    def close(self) -> None:
+        """No more callbacks come; let go of what was needed for them."""
+
+
+class ThreadScheduler:
+    """Runs plain functions in a pool of threads, so that they may block.
+
+    A message can be settled in any thread. A callback that runs cannot be stopped: if it outlasts
+    the shutdown's timeout its message is given back, and the thread goes on to its end.
+
+    Args:
+        max_workers: How many threads there are at most.
+    """
+
+    def __init__(self, *, max_workers: int = 10) -> None:
+        if max_workers < 1:
+            raise ConfigError(f"max_workers must be at least 1, not {max_workers}")
+        self._pool = concurrent.futures.ThreadPoolExecutor(
+            max_workers, thread_name_prefix="pubsub-aio"
+        )
+
+    async def run(self, callback: AnyCallback, message: Message) -> None:
+        """Run the callback in a thread, in a copy of the caller's context."""
+        loop = asyncio.get_running_loop()
+        context = contextvars.copy_context()
+        result = await loop.run_in_executor(self._pool, context.run, callback, message)
+        if inspect.isawaitable(result):
+            await result
+
+    def close(self) -> None:
+        """Begin no callback any more. Those that run go on."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def in_loop(
+    callback: AnyCallback, scheduler: Scheduler | None
+) -> tuple[Callable[[Message], Awaitable[object]], Scheduler | None]:
+    """A callback as an async function, and the scheduler that was made for it, if one was."""
+    if not callable(callback):
+        raise ConfigError(f"callback must be a function that takes a message, not {callback!r}")
+    is_async = inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(
+        getattr(callback, "__call__", None)  # noqa: B004 - an object with an async __call__
+    )
+    if scheduler is None and is_async:
+        return callback, None  # type: ignore[return-value] # it was just looked at
+    made = None
+    if scheduler is None:
+        scheduler = made = ThreadScheduler()
+    run = scheduler.run
+
+    async def scheduled(message: Message) -> None:
+        await run(callback, message)
+
+    return scheduled, made

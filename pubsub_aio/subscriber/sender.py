@@ -1,0 +1,203 @@
+"""Tells the server what the outbox holds: acks, nacks and extensions."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+from collections.abc import Callable
+
+from pubsub_aio._core.outbox import Outbox, Outcome, Request
+from pubsub_aio._wire import codec
+from pubsub_aio._wire.transport import Transport
+from pubsub_aio.errors import InvalidAckIdError, ServiceError, UnconfirmedError
+from pubsub_aio.message import Confirmation
+
+log = logging.getLogger("pubsub_aio.subscriber")
+
+ACK_DELAY = 0.005
+"""Seconds that an ack waits for others to go with it."""
+
+_MAX_CALLS = 16  # at once; what comes meanwhile gathers in the outbox
+_CALL_TIMEOUT = 10.0
+_EXTENSION_TIMEOUT = 5.0
+
+
+class Sender:
+    """Sends a subscription's outbox, for as long as its `run` runs.
+
+    Args:
+        transport: By which way.
+        subscription: The full name of the subscription.
+        flush_at: How many acks are sent without waiting for more.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        subscription: str,
+        *,
+        flush_at: int,
+    ) -> None:
+        self.outbox = Outbox()
+        self.flush_at = flush_at
+        self.calls = 0
+        """Calls made so far."""
+        self._transport = transport
+        self._subscription = subscription
+        self.on_outcome: Callable[[Request, Outcome], None] = lambda *_: None
+        """Is told what became of each request."""
+        self._confirmations: dict[tuple[str, int | None], list[Confirmation]] = {}
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._ended = False
+
+    # Adding
+
+    def ack(self, ack_id: str) -> None:
+        """Send an ack soon."""
+        acks = self.outbox.acks
+        acks.append(ack_id)
+        waiting = len(acks)
+        if waiting == 1:
+            self._soon()
+        if waiting == self.flush_at:
+            self.flush()
+
+    def ack_many(self, ack_ids: list[str]) -> None:
+        """Send many acks soon."""
+        acks = self.outbox.acks
+        acks.extend(ack_ids)
+        self._soon()
+        if len(acks) >= self.flush_at:
+            self.flush()
+
+    def extend(self, ack_ids: list[str], seconds: int) -> None:
+        """Ask for more time, soon."""
+        if ack_ids:
+            self.outbox.extend(ack_ids, seconds)
+            self._soon()
+
+    def nack(self, ack_ids: list[str], seconds: int) -> None:
+        """Give messages back, soon."""
+        if ack_ids:
+            self.outbox.nack(ack_ids, seconds)
+            self._soon()
+
+    def confirm(self, ack_id: str, seconds: int | None, confirmation: Confirmation) -> None:
+        """Have the next answer about this id, and that deadline, told to somebody."""
+        if self._ended:
+            confirmation.set_exception(UnconfirmedError(ack_id))
+            return
+        self._confirmations.setdefault((ack_id, seconds), []).append(confirmation)
+
+    def give_up(self, ack_ids: set[str], why: str) -> None:
+        """Send these acks no more, and tell those who wait for their confirmation."""
+        for ack_id in self.outbox.give_up(ack_ids):
+            for confirmation in self._confirmations.pop((ack_id, None), ()):
+                confirmation.set_exception(InvalidAckIdError(ack_id, why))
+
+    def flush(self) -> None:
+        """Send everything now."""
+        self._wake.set()
+
+    def _soon(self) -> None:
+        self._idle.clear()
+        if self._timer is None and not self._ended:
+            self._timer = self._loop.call_later(ACK_DELAY, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._wake.set()
+
+    # Sending
+
+    async def run(self) -> None:
+        """Send until cancelled; what is not sent then stays in the outbox."""
+        slots = asyncio.Semaphore(_MAX_CALLS)
+        try:
+            async with asyncio.TaskGroup() as calls:
+                while True:
+                    await self._wait()
+                    await slots.acquire()
+                    slots.release()
+                    for request in self.outbox.take(now=self._loop.time()):
+                        await slots.acquire()
+                        calls.create_task(self._send(request, slots))
+        finally:
+            if self._timer:
+                self._timer.cancel()
+                self._timer = None
+
+    async def _wait(self) -> None:
+        """Return when there is something to be sent."""
+        at = self.outbox.next_at
+        if at > self._loop.time() and not self._wake.is_set():
+            try:
+                async with asyncio.timeout_at(at if at < math.inf else None):
+                    await self._wake.wait()
+            except TimeoutError:
+                return
+        self._wake.clear()
+
+    async def _send(self, request: Request, slots: asyncio.Semaphore) -> None:
+        try:
+            error = await self._call(request)
+        finally:
+            slots.release()
+        outcome = self.outbox.answered(
+            request,
+            error,
+            now=self._loop.time(),
+            chance=random.random(),  # noqa: S311
+        )
+        self._tell(request, outcome)
+        self.on_outcome(request, outcome)
+        if self.outbox.next_at < math.inf or self.outbox.waiting:
+            self._wake.set()
+        if not len(self.outbox):
+            self._idle.set()
+
+    async def _call(self, request: Request) -> ServiceError | None:
+        self.calls += 1
+        timeout = _EXTENSION_TIMEOUT if request.is_extension else _CALL_TIMEOUT
+        if request.seconds is None:
+            rpc, data = "Acknowledge", codec.acknowledge(self._subscription, request.ids)
+        else:
+            rpc = "ModifyAckDeadline"
+            data = codec.modify_ack_deadline(self._subscription, request.ids, request.seconds)
+        try:
+            await self._transport.call(rpc, data, timeout=timeout)
+        except ServiceError as error:
+            log.debug("%s of %d ids: %s", rpc, len(request.ids), error)
+            return error
+        return None
+
+    def _tell(self, request: Request, outcome: Outcome) -> None:
+        if not self._confirmations:
+            return
+        for ack_id in outcome.confirmed:
+            for confirmation in self._confirmations.pop((ack_id, request.seconds), ()):
+                confirmation.set_result(None)
+        for ack_id, error in outcome.failed.items():
+            for confirmation in self._confirmations.pop((ack_id, request.seconds), ()):
+                confirmation.set_exception(error)
+
+    # Ending
+
+    async def drained(self) -> None:
+        """Return when everything was sent and answered, or given up."""
+        self.flush()
+        await self._idle.wait()
+
+    def end(self) -> None:
+        """Nothing more is sent: tell those who wait for a confirmation that none will come."""
+        self._ended = True
+        waiting, self._confirmations = self._confirmations, {}
+        for (ack_id, _), confirmations in waiting.items():
+            for confirmation in confirmations:
+                confirmation.set_exception(UnconfirmedError(ack_id))

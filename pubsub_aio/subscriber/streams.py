@@ -1,0 +1,236 @@
+"""One stream of a subscription: opened, listened to, kept alive, reopened."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from pubsub_aio._wire import schema
+from pubsub_aio._wire.transport import PullStream, Transport, service_error
+from pubsub_aio.config import StreamPolicy
+from pubsub_aio.errors import ServiceError
+from pubsub_aio.subscriber.custody import Custody
+from pubsub_aio.subscriber.reconnect import FATAL, before_next_attempt
+from pubsub_aio.subscriber.vitals import Vitals
+
+log = logging.getLogger("pubsub_aio.subscriber")
+
+GRACE = 1.0
+"""Seconds after which a stream that was not refused counts as open; some servers say nothing."""
+
+PAUSE = 5.0
+"""Seconds after which a stream from which nothing is read is closed until there is room."""
+
+SETTLED = 10.0
+"""Seconds after which a stream that brought no message has worked all the same."""
+
+
+_MAX_PINGS = 100  # remembered on a server that answers none
+
+
+class StreamReader:
+    """Keeps one stream open for as long as its `run` runs.
+
+    Args:
+        transport: By which way.
+        subscription: The full name of the subscription.
+        custody: Takes what comes.
+        vitals: Is told how it goes.
+        policy: How the stream is kept alive.
+        first_request: Makes the request that opens the stream.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        subscription: str,
+        *,
+        custody: Custody[Any],
+        vitals: Vitals,
+        policy: StreamPolicy,
+        first_request: Callable[[], schema.StreamingPullRequest],
+    ) -> None:
+        self._transport = transport
+        self._subscription = subscription
+        self._custody = custody
+        self._vitals = vitals
+        self._policy = policy
+        self._first_request = first_request
+        self._loop = asyncio.get_running_loop()
+        self._stream: PullStream | None = None
+        self._writing = asyncio.Lock()
+        self._reopening = False
+        self._open = False
+        self._useful = False
+        self._dead: ServiceError | None = None
+        self._answers_pings = False
+        self._pings: deque[asyncio.Future[bool]] = deque(maxlen=_MAX_PINGS)
+        self._heard_at = self._loop.time()
+        self._ping_now = asyncio.Event()
+
+    # Life
+
+    async def run(self) -> None:
+        """Keep the stream open.
+
+        Raises:
+            ServiceError: It is no use to try again.
+            ReconnectError: It could not be kept open within the reconnect budget.
+        """
+        failures = 0
+        while True:
+            await self._custody.room.wait()
+            began = self._loop.time()
+            error = await self._session()
+            reopening = self._reopening and error.code == "CANCELLED"
+            self._reopening = False
+            lasted = self._loop.time() - began >= SETTLED and self._dead is None
+            worked = self._useful or lasted or reopening
+            self._vitals.lost(None if reopening else error, was_open=self._open, worked=worked)
+            if reopening:
+                continue
+            if error.code in FATAL:
+                raise error
+            failures = 1 if worked else failures + 1
+            await before_next_attempt(error, failures, policy=self._policy, vitals=self._vitals)
+
+    def reopen(self) -> None:
+        """Open the stream anew, because what it was told at its beginning has changed."""
+        if self._stream is None:
+            return
+        self._reopening = True
+        if not self._answers_pings or not self._custody.ordered:
+            self._stream.cancel()
+        else:  # with the answer to a ping: what is unread in a stream that ends comes late, and so
+            self._ping_now.set()  # what comes before it would be out of order
+
+    async def _session(self) -> ServiceError:
+        """Open a stream and listen until it ends; returns how it ended."""
+        self._open = self._useful = False
+        self._dead = None
+        stream = self._stream = self._transport.streaming_pull()
+        try:
+            await stream.write(self._first_request().SerializeToString())
+            async with asyncio.TaskGroup() as tasks:
+                signs = tasks.create_task(self._watch(stream))
+                error = await self._listen(stream)
+                signs.cancel()
+        except ServiceError as refused:
+            error = refused
+        finally:
+            self._stream = None
+            stream.cancel()
+            for ping in self._pings:
+                if not ping.done():
+                    ping.set_result(False)
+            self._pings.clear()
+        return self._dead or error
+
+    # Messages
+
+    async def _listen(self, stream: PullStream) -> ServiceError:
+        """Take what comes until the stream ends; returns how it ended."""
+        room, custody = self._custody.room, self._custody
+        while True:
+            if not room.is_set() and not await self._room_soon():
+                self._reopening = True  # when there is room
+                return service_error("CANCELLED", "reading has paused")
+            try:
+                data = await stream.read()
+            except ServiceError as error:
+                return error
+            self._heard_at = self._loop.time()
+            if not self._open:
+                self._opened()
+            if not data:
+                self._answered()
+                continue
+            try:
+                self._useful |= custody.receive(data)
+            except DecodeError as error:
+                return service_error("INTERNAL", f"a response cannot be read: {error}")
+
+    async def _room_soon(self) -> bool:
+        """Wait for room; not so long that what is unread expires on the server, and counts.
+
+        But an ordered stream must be read to its end, however long that takes.
+        """
+        patience = PAUSE if self._custody.ordered is False else None
+        try:
+            async with asyncio.timeout(patience):
+                await self._custody.room.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _opened(self) -> None:
+        self._open = True
+        self._vitals.opened()
+
+    # Signs of life
+
+    async def _watch(self, stream: PullStream) -> None:
+        """Ask for a sign of life now and then; a stream that gives none is dead."""
+        policy = self._policy
+        with contextlib.suppress(ServiceError):  # the listener hears of it too
+            if self._transport.can.pings:
+                await self._ping(stream)
+            await asyncio.sleep(GRACE)
+            if not self._open and not self._answers_pings:
+                self._opened()
+            while self._transport.can.pings:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(policy.ping_interval):
+                        await self._ping_now.wait()
+                self._ping_now.clear()
+                reopening = self._reopening
+                answer = await self._ping(stream)
+                try:
+                    async with asyncio.timeout(policy.ping_timeout):
+                        await asyncio.shield(answer)
+                    if reopening:
+                        stream.cancel()
+                        return
+                except TimeoutError:
+                    silent = self._loop.time() - self._heard_at >= policy.ping_timeout
+                    if silent and self._answers_pings and self._custody.room.is_set():
+                        self._dead = service_error(
+                            "UNAVAILABLE",
+                            f"the stream gave no sign of life for {policy.ping_timeout:g} s",
+                        )
+                        stream.cancel()
+                        return
+
+    async def _ping(self, stream: PullStream) -> asyncio.Future[bool]:
+        answer = self._loop.create_future()
+        async with self._writing:
+            self._pings.append(answer)
+            await stream.write(b"")
+        return answer
+
+    def _answered(self) -> None:
+        """The server answers pings in order, after everything that it sent before."""
+        self._answers_pings = True
+        if self._pings and not (ping := self._pings.popleft()).done():
+            ping.set_result(True)
+
+    async def everything_read(self) -> bool:
+        """Return when all that the server had sent at the call has been read.
+
+        Returns whether that is so; it is not if the stream ended before. Of a server that answers
+        no pings nothing better is known than that it is so.
+        """
+        stream = self._stream
+        if stream is None or not self._answers_pings:
+            return True
+        try:
+            answered = await asyncio.shield(await self._ping(stream))
+        except ServiceError:
+            return False
+        return answered
