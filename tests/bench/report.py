@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -35,10 +35,10 @@ class Figure:
         return self.value >= self.bar if self.at_least else self.value <= self.bar
 
     def margin(self, value: float) -> float:
-        """How many times better than the bar a value is; 100 at the most."""
+        """How many times better than the bar a value is; a hundredth to a hundred, to be drawn."""
         if self.at_least:
-            return min(value / self.bar, 100)
-        return min(self.bar / value, 100) if value else 100
+            return max(min(value / self.bar, 100), 0.01)
+        return max(min(self.bar / value, 100), 0.01) if value else 100
 
     def __str__(self) -> str:
         sign = ">=" if self.at_least else "<="
@@ -50,15 +50,29 @@ class Figure:
         )
 
 
-def plot(figures: Sequence[Figure], name: str) -> Path:
-    """Draw each figure against its bar; returns the picture's path."""
+def plot(figures: Sequence[Figure], name: str, *, costs: Mapping[str, float] | None = None) -> Path:
+    """Draw each figure against its bar; returns the picture's path.
+
+    Args:
+        figures: What is held against a bar.
+        name: What was measured; the picture's name.
+        costs: CPU seconds a million messages by who takes them, drawn below.
+    """
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    height = 0.55 * len(figures) + 1.6
-    canvas, axes = plt.subplots(figsize=(10, height), constrained_layout=True)
+    costs = costs or {}
+    heights = [0.55 * len(figures) + 1.6] + [0.4 * len(costs) + 1] * bool(costs)
+    canvas, panels = plt.subplots(
+        nrows=len(heights),
+        squeeze=False,
+        height_ratios=heights,
+        figsize=(10, sum(heights)),
+        constrained_layout=True,
+    )
+    axes = panels[0, 0]
     for row, figure in enumerate(reversed(figures)):
         scaled = [figure.margin(value) for value in figure.values]
         colour = "#2a7f62" if figure.holds else "#c0392b"
@@ -79,6 +93,14 @@ def plot(figures: Sequence[Figure], name: str) -> Path:
     axes.set_xlabel("times better than its bar (diamond: what counts; dots: each run)")
     axes.set_title(f"{name}: right of the line meets its bar")
     axes.grid(visible=True, axis="x", alpha=0.3)
+    if costs:
+        bars = panels[1, 0].barh(list(costs)[::-1], list(costs.values())[::-1], color="#5b7fa6")
+        panels[1, 0].bar_label(bars, fmt="%.1f", padding=3, fontsize=8)
+        panels[1, 0].set_xscale("log")
+        panels[1, 0].tick_params(axis="y", labelsize=8)
+        panels[1, 0].set_xlabel("CPU seconds a million messages (median)")
+        panels[1, 0].margins(x=0.1)
+        panels[1, 0].set_xlim(left=1)
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.png"
     canvas.savefig(path, dpi=130)

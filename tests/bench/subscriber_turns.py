@@ -1,0 +1,116 @@
+"""Starts the server and, one at a time, the clients; and checks that no work was left out."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import subprocess
+import sys
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from tests.bench.subscriber_table import Turn
+from tests.bench.subscriber_trial import PROJECT, Kind, ask
+
+_TIMEOUT = 240.0
+_MEASURED = ("cpu", "wall", "threads")
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[dict[str, str]]:
+    """The addresses of a server that runs meanwhile."""
+    command = [sys.executable, "-m", "tests.bench.subscriber_server"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            addresses: dict[str, str] = json.loads(process.stdout.readline())
+            yield addresses
+        finally:
+            process.terminate()
+
+
+class Turns:
+    """Runs clients, one at a time.
+
+    Args:
+        addresses: The server's.
+        clients: The names of those to run.
+        scale: By how much the numbers of messages are divided.
+    """
+
+    def __init__(self, addresses: dict[str, str], clients: Collection[str], scale: int) -> None:
+        self._addresses = addresses
+        self.clients = clients
+        self._scale = scale
+        self._names = itertools.count(1)
+
+    def cpu(
+        self,
+        client: str,
+        count: int,
+        *,
+        kind: Kind = "cpu",
+        per_response: int = 100,
+        held: int = 0,
+        settings: dict[str, object] | None = None,
+    ) -> Turn:
+        """What a client takes for `count` messages."""
+        count //= self._scale
+        figures = self._run(
+            client,
+            kind,
+            count=count,
+            per_response=per_response,
+            held=held,
+            settings=settings or {},
+        )
+        return _turn(count, figures)
+
+    def latencies(self, client: str, count: int) -> list[float]:
+        """The seconds that each of `count` messages takes."""
+        found: list[float] = self._run(client, "latency", count=count // self._scale)["latencies"]
+        return found
+
+    def rest(self, client: str, seconds: float, *, kind: Kind, held: int = 0) -> Turn:
+        """What a client takes to do nothing, or only to renew leases."""
+        return _turn(0, self._run(client, kind, seconds=seconds, held=held))
+
+    def _run(
+        self,
+        client: str,
+        kind: Kind,
+        *,
+        count: int = 0,
+        per_response: int = 100,
+        held: int = 0,
+        seconds: float = 0.0,
+        settings: dict[str, object] | None = None,
+    ) -> dict[str, Any]:
+        name = f"turn-{next(self._names)}"
+        asked = {
+            "client": client,
+            "kind": kind,
+            "subscription": name,
+            "count": count,
+            "per_response": per_response,
+            "held": held,
+            "seconds": seconds,
+            "settings": settings or {},
+            **self._addresses,
+        }
+        command = [sys.executable, "-m", "tests.bench.subscriber_clients", json.dumps(asked)]
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, text=True, timeout=_TIMEOUT, check=True
+        )
+        path = f"projects/{PROJECT}/subscriptions/{name}"
+        totals = ask(self._addresses["rest"], path, "DELETE")
+        if totals["wrong"] or totals["nacks"] or totals["acked"] != totals["sent"]:
+            raise AssertionError(f"{client} left messages unacknowledged: {totals}")
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+
+def _turn(count: int, figures: dict[str, Any]) -> Turn:
+    cpu, wall, threads = (figures.pop(key) for key in _MEASURED)
+    return Turn(count=count, cpu=cpu, wall=wall, threads=threads, totals=figures)
