@@ -14,11 +14,14 @@ nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.sessions = ["lint", "types", "tests"]
 
 TESTS = [
-    "gcloud-aio-pubsub>=8.0",
+    "cryptography>=42",
     "hypothesis>=6.100",
+    "ptars>=0.0.25",
+    "pyarrow>=15",
     "pytest>=8.3",
     "pytest-asyncio>=0.25",
     "pytest-timeout>=2.3",
+    "pytest-xdist>=3.6",
 ]
 STUBS = ["grpcio-tools>=1.66", "mypy>=1.13", "types-grpcio", "types-protobuf", "types-psutil"]
 
@@ -33,8 +36,8 @@ def demo(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the tests; arguments go to pytest."""
-    session.install("-e", ".[emulator]", *TESTS)
-    session.run("pytest", *session.posargs)
+    session.install("-e", ".[emulator,rest]", *TESTS)
+    session.run("pytest", "-n", "2", "--dist", "loadfile", *session.posargs)
 
 
 @nox.session
@@ -48,7 +51,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Check types, strictly."""
-    session.install("-e", ".[emulator]", *TESTS, *STUBS, "matplotlib", "psutil")
+    session.install("-e", ".[emulator,rest]", *TESTS, *STUBS, "matplotlib", "psutil")
     # Stubs of the protobuf classes, from the same descriptors that the classes are made of.
     session.run(
         *("python", "-m", "grpc_tools.protoc", "--pyi_out=."),
@@ -62,7 +65,9 @@ def types(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Measure side by side with rivals: `nox -s bench -- emulator`."""
     names = session.posargs[:1] or ["emulator"]
-    session.install(".[emulator]", "matplotlib>=3.8", "psutil>=5.9")
+    session.install(
+        ".[emulator,rest]", "matplotlib>=3.8", "psutil>=5.9", "ptars>=0.0.25", "pyarrow>=15"
+    )
     session.run("python", "-m", f"tests.bench.{names[0]}", *session.posargs[1:])
 
 

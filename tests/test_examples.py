@@ -12,6 +12,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 SAYS = {
     "demo.py": ["published      10,000", "received       10,000", "lost                0"],
     "faults.py": ["nobody knows it", "the publisher knows it"],
+    "worker.py": ["served poison, delivery 2", "stopped, 0 left behind"],
     "virtual_time.py": ["delivery 1 at 00:00", "delivery 2 at 00:10", "delivery 6 at 00:50"],
 }
 
