@@ -84,11 +84,6 @@ class WorkerChain(Generic[T]):
         """How many callbacks have begun and not ended."""
         return len(self._workers) - len(self._parked)
 
-    @property
-    def waiting(self) -> int:
-        """How many messages wait for a worker."""
-        return len(self._queue)
-
     def withdraw(self) -> list[T]:
         """Take back the messages that wait for a worker."""
         messages = list(self._queue)

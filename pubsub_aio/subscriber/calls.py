@@ -185,6 +185,14 @@ class SubscriberCalls:
         await self._open()
         await self._transport.call("Seek", request.SerializeToString(), timeout=timeout)
 
+    async def _end_creations(self) -> None:
+        """End creations that nobody waited for."""
+        creating = list(self._creating.values())
+        for task in creating:
+            task.cancel()
+        if creating:
+            await asyncio.wait(creating)
+
     async def _end_pulls(self) -> None:
         """Send what pulled messages were settled with, bounded."""
         for pulled, task in self._pulled.values():

@@ -103,6 +103,7 @@ class SubscriberClient(SubscriberCalls):
                 subscription.stop()
         if self._roots:
             await asyncio.wait(self._roots.values())
+        await self._end_creations()
         await self._end_pulls()
         await self._transport.close()
 

@@ -42,8 +42,6 @@ class Sender:
     ) -> None:
         self.outbox = Outbox()
         self.flush_at = flush_at
-        self.calls = 0
-        """Calls made so far."""
         self._transport = transport
         self._subscription = subscription
         self.on_outcome: Callable[[Request, Outcome], None] = lambda *_: None
@@ -163,7 +161,6 @@ class Sender:
             self._idle.set()
 
     async def _call(self, request: Request) -> ServiceError | None:
-        self.calls += 1
         timeout = _EXTENSION_TIMEOUT if request.is_extension else _CALL_TIMEOUT
         if request.seconds is None:
             rpc, data = "Acknowledge", codec.acknowledge(self._subscription, request.ids)

@@ -815,3 +815,17 @@ async def test_deliveries_go_on_after_an_hour_of_outages(emulator: MemoryEmulato
     assert len(calls.began) >= 600
     for message in emulator.messages():
         assert [at(ack.time) for ack in message.acks if ack.effective]
+
+
+@virtual
+async def test_a_creation_that_nobody_waits_for_ends_with_its_client(
+    emulator: MemoryEmulator,
+) -> None:
+    """G2: closing the client leaves no task behind."""
+    emulator.create_topic(TOPIC)
+    emulator.faults.delay("CreateSubscription", HOUR)
+    async with client_of(emulator) as client:
+        creating = client.create_subscription(WORKER, TOPIC)
+        await asyncio.sleep(1)
+
+    assert creating.cancelled()
