@@ -137,6 +137,7 @@ class Keeping(Generic[M]):
                 self._receipts.add(message, self._ids([message]))
             self._sender.extend(self._ids(messages), self.extension)
             self._sender.flush()
+            self._bound()
         else:
             self._keep(block, messages)
 

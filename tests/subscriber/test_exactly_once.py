@@ -422,3 +422,21 @@ async def test_a_transport_that_cannot_confirm_is_refused_at_once(
             await live
         assert live.state == "failed"
         assert now() < 1
+
+
+@virtual
+async def test_receipts_that_are_not_answered_stop_the_reading(emulator: MemoryEmulator) -> None:
+    """R28: of a server that ignores the limits; when it answers, everything comes."""
+    exactly_once(emulator)
+    publish(emulator, 5_000)
+    emulator.faults.delay("ModifyAckDeadline", 4, times=10_000)
+    calls = Calls()
+    async with client_of(emulator, Tapped(emulator.transport(), limits=False)) as client:
+        live = client.subscribe(WORKER, calls)
+        await live.ready()
+        await asyncio.sleep(2)
+        assert live.health().counts["received"] <= 2_000  # the bound, and a response more
+        emulator.faults.clear()
+        await emulator.until(lambda: emulator.backlog(WORKER) == 0, timeout=HOUR)
+
+    assert {*calls.data} == {f"{n}".encode() for n in range(5_000)}
