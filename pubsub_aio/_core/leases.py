@@ -50,7 +50,7 @@ class Block(Generic[M]):
     """Messages that came together, counted."""
 
     __slots__ = (
-        *("bytes", "due_at", "exact", "expires_at", "held", "home", "ids", "messages"),
+        *("acked", "bytes", "due_at", "exact", "expires_at", "held", "home", "ids", "messages"),
         *("order", "received_at", "renewed", "weight"),
     )
 
@@ -59,6 +59,8 @@ class Block(Generic[M]):
         self.weight = weight
         """What each of its messages counts for; more than one if it stands for many."""
         self.ids: set[str] = set()
+        self.acked: list[M] = []
+        """Those that were acked, and are not counted yet; they have no lease any more."""
         self.held = 0
         self.bytes = size
         """An upper bound of what its unsettled messages take; the sum of their sizes if exact."""
@@ -170,27 +172,25 @@ class LeaseTable(Generic[M]):
                 block = self._split(block, self._round_left)
             else:
                 self._waiting.popleft()
-            self._round_left = max(0, self._round_left - block.held * block.weight)
-            self._lease(block, now)
+            self._round_left = max(0, self._round_left - self._move(block))
+            block.expires_at = expires_at = now + self._flow.max_lease_duration
+            if expires_at < block.due_at and (
+                block.home is None or expires_at < block.received_at + 2 * RECEIPT_DELAY
+            ):
+                self._push(block, expires_at)
             taken.append(block.messages)
         return taken
 
-    def _lease(self, block: Block[M], now: float) -> None:
-        self._move(block)
-        block.expires_at = now + self._flow.max_lease_duration
-        if block.expires_at < block.due_at and (
-            block.home is None or block.expires_at < block.received_at + 2 * RECEIPT_DELAY
-        ):
-            self._push(block, block.expires_at)
-
-    def _move(self, block: Block[M]) -> None:
-        """Count a received block as leased."""
-        self.received -= block.held * block.weight
-        self.received_bytes -= block.bytes
-        self.leased += block.held * block.weight
-        self._leased_bytes += block.bytes
+    def _move(self, block: Block[M]) -> int:
+        """Count a received block as leased; returns how many that are."""
+        count, size = block.held * block.weight, block.bytes
+        self.received -= count
+        self.received_bytes -= size
+        self.leased += count
+        self._leased_bytes += size
         if not block.exact:
             self._loose[block] = None
+        return count
 
     # Settling
 
@@ -210,9 +210,21 @@ class LeaseTable(Generic[M]):
             self._finish(block)
         return block
 
-    def note_ack(self, block: Block[M], *, now: float) -> None:
-        """Remember how long an acked message of this block took."""
-        self.ack_times.add(now - block.received_at, count=block.weight)
+    def release_acked(self, block: Block[M], *, now: float) -> list[M]:
+        """Let go of a block's acked messages, and return them."""
+        acked, block.acked = block.acked, []
+        count = len(acked) * block.weight
+        self.leased -= count
+        block.held -= len(acked)
+        if block.exact:
+            size = sum(message.size for message in acked)
+            block.bytes -= size
+            self._leased_bytes -= size
+        if block.renewed:
+            self.ack_times.add(now - block.received_at, count=count)
+        if not block.held:
+            self._finish(block)
+        return acked
 
     def _finish(self, block: Block[M]) -> None:
         """Forget a block of which everything is settled."""
@@ -374,7 +386,8 @@ class LeaseTable(Generic[M]):
     def _tighten(self) -> None:
         """Replace upper bounds by the sizes of what is held."""
         for block in self._loose:
-            exact = sum(message.size for message in block.messages if message.lease is block)
+            held = [message for message in block.messages if message.lease is block]
+            exact = sum(message.size for message in (*held, *block.acked))
             self._leased_bytes -= block.bytes - exact
             block.bytes = exact
             block.exact = True

@@ -65,6 +65,7 @@ class Outbox:
 
     def __init__(self) -> None:
         self.acks: list[str] = []
+        """Ids to be acked; always the same list."""
         self.one_by_one = False
         """Whether the server confirms each id, which makes for smaller requests."""
         self._modacks: dict[tuple[int, bool], list[str]] = {}
@@ -102,7 +103,7 @@ class Outbox:
     def give_up(self, ack_ids: set[str]) -> list[str]:
         """Send these no more; returns those of which no answer will come."""
         waiting = [ack_id for ack_id in self.acks if ack_id in ack_ids]
-        self.acks = [ack_id for ack_id in self.acks if ack_id not in ack_ids]
+        self.acks[:] = [ack_id for ack_id in self.acks if ack_id not in ack_ids]
         again = [ack_id for _, _, request in self._again for ack_id in request.ids]
         waiting_again = [ack_id for ack_id in again if ack_id in ack_ids]
         for _, _, request in self._again:
@@ -132,7 +133,8 @@ class Outbox:
             self._ids_again -= len(request.ids)
             requests.append(request)
         if self.acks:
-            acks, self.acks = self.acks, []
+            acks = self.acks.copy()
+            self.acks.clear()
             self._unanswered += len(acks)
             requests += [Request(ids, owed_until=now + OWED_FOR) for ids in self._cut(acks)]
         for (seconds, is_extension), ids in self._modacks.items():
@@ -233,7 +235,7 @@ class Outbox:
 
     def _cut(self, ids: list[str]) -> Iterator[list[str]]:
         """Cut ids into parts that one request can carry."""
-        longest = max(len(ack_id) for ack_id in ids)
+        longest = max(map(len, ids))
         most = max(1, min(MAX_IDS, MAX_BYTES // (longest + 3)))
         if self.one_by_one:
             most = min(most, MAX_CONFIRMED_IDS)

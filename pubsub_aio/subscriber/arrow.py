@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -137,11 +136,7 @@ class ArrowCustody(Custody[ArrowBatch]):
         """Take in a response, of a stream or of a pull; returns whether it brought messages."""
         response = schema.RawStreamingPullResponse.FromString(data)
         if response.HasField("subscription_properties"):
-            said = response.subscription_properties
-            self._heed(
-                ordered=said.message_ordering_enabled,
-                exactly_once=said.exactly_once_delivery_enabled,
-            )
+            self._heed(response.subscription_properties)
         count = len(response.received_messages)
         if not count:
             return False
@@ -191,21 +186,10 @@ class ArrowCustody(Custody[ArrowBatch]):
 
     # Settling
 
-    def ack(self, message: ArrowBatch, confirmation: Confirmation | None = None) -> None:
-        """Tell the server that a batch is dealt with."""
-        if threading.get_ident() != self._thread:
-            self._hop(self.ack, message, confirmation)
-            return
-        block = self.leases.release(message)
-        if block is None:
-            self._too_late(message, confirmation)
-            return
-        self._sender.ack_many(message.ack_ids)
-        if block.renewed:
-            self.leases.note_ack(block, now=self._loop.time())
-        self._settled(message, acked=True)
-        if self.leases.received:
-            self.lease_more()
+    def _must_be_confirmed(self, message: ArrowBatch) -> bool:
+        """Batches do not come again as they were, so nothing waits for one that is refused."""
+        del message
+        return False
 
     def confirmations(self, batch: ArrowBatch) -> list[Confirmation]:
         """One for each row of a batch that is about to be acked."""

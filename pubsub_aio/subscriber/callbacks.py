@@ -8,11 +8,11 @@ callback that never suspends costs no task, and every callback runs in a real on
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import operator
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextvars import copy_context
 from typing import Generic, Protocol, TypeVar
 
 SLICE = 0.02
@@ -65,17 +65,20 @@ class WorkerChain(Generic[T]):
         self._called: set[asyncio.Task[None]] = set()  # to work, and not begun yet
         self._coming = 0  # how many these are, and looks that are to be taken
         self._burst = 1  # how many workers to begin, should a callback suspend
+        self._begun = 0  # workers that were called since the last look
+        self._left = 0  # messages that there were then, and those that came since
         self._slice_ends_at = 0.0
         self._resting = False  # the slice is over; others have the loop
         self._stopped = False
         self._quiet = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._context = contextvars.copy_context()
+        self._context = copy_context()
         self._values = list(self._context.values())
 
     def put(self, messages: list[T]) -> None:
         """Run the callback for these, in turn."""
         self._queue.extend(messages)
+        self._left += len(messages)
         if not self._coming:
             self._begin(1)
 
@@ -109,18 +112,24 @@ class WorkerChain(Generic[T]):
     def _look(self) -> None:
         """If a callback has suspended and left others waiting, let more workers begin.
 
-        The more often that happens in a row, the more at once.
+        The more often that happens in a row, the more at once; but where workers took more
+        messages than one each, callbacks go on so soon that a few workers will do.
         """
         self._coming -= 1
-        if not self._queue:
-            self._burst = 1
-        elif not self._stopped and not self._resting:
-            self._begin(min(self._burst, len(self._queue)))
+        queue = self._queue
+        if self._left - len(queue) > self._begun:
+            self._burst = max(1, self._burst // 2)
+        else:
             self._burst = min(2 * self._burst, _MAX_BURST)
+        self._begun = 0
+        self._left = len(queue)
+        if queue and not self._stopped and not self._resting:
+            self._begin(min(self._burst, len(queue)))
 
     def _begin(self, count: int) -> None:
         """Let workers begin in the loop's next turn."""
         self._coming += count
+        self._begun += count
         for _ in range(count):
             if self._parked:
                 more, worker = self._parked.pop()
@@ -148,50 +157,60 @@ class WorkerChain(Generic[T]):
             self._begin(1)
 
     async def _work(self) -> None:
-        """Run callbacks; return when there are workers enough, or this one cannot be used again."""
+        """Run callbacks; return when there are workers enough, or this one cannot be used again.
+
+        It is one function, without another between it and the callback: whatever suspends and
+        goes on passes through each.
+        """
         me = asyncio.current_task()
         assert me is not None  # noqa: S101 - tells the type checker
-        while await self._run_queue(me) and len(self._parked) < _MAX_PARKED and not self._stopped:
+        queue, callback, watcher = self._queue, self._callback, self._watcher
+        # The loop's own clock is the cheaper half of asking the loop.
+        plain = type(self._loop).time is asyncio.BaseEventLoop.time
+        clock = time.monotonic if plain else self._loop.time
+        while not self._stopped:
+            if (now := clock()) > self._slice_ends_at:
+                self._slice_ends_at = now + SLICE
+            self._called.discard(me)
+            self._coming -= 1
+            while queue:
+                message = queue.popleft()
+                if message.lease is None:  # it was given back while it waited
+                    watcher.returned(message)
+                    continue
+                if not self._coming and queue:
+                    self._coming = 1
+                    self._loop.call_soon(self._look)
+                try:
+                    await callback(message)
+                except BaseException as error:
+                    watcher.raised(message, error)
+                    if not self._outlives(error, me):
+                        raise
+                else:
+                    if message.lease is not None or watcher.watch_all:
+                        watcher.returned(message)
+                if (len(copy_context()) and self._changed()) or me.cancelling():
+                    return  # what a callback left behind is not for the next one
+                if clock() > self._slice_ends_at and not self._resting:
+                    await self._rest()
+                    self._slice_ends_at = clock() + SLICE
+            if len(self._parked) >= _MAX_PARKED:
+                return
             more = self._loop.create_future()
             self._parked.append((more, me))
             self._quiet.set()
             await more
 
-    async def _run_queue(self, me: asyncio.Task[None]) -> bool:
-        """Run callbacks until none waits; returns whether the worker can be used again."""
-        queue, callback, watcher = self._queue, self._callback, self._watcher
-        # The loop's own clock is the cheaper half of asking the loop.
-        plain = type(self._loop).time is asyncio.BaseEventLoop.time
-        clock = time.monotonic if plain else self._loop.time
-        if (now := clock()) > self._slice_ends_at:
-            self._slice_ends_at = now + SLICE
-        self._called.discard(me)
-        self._coming -= 1
-        while queue:
-            message = queue.popleft()
-            if message.lease is None:  # it was given back while it waited
-                watcher.returned(message)
-                continue
-            if queue and not self._coming:
-                self._coming = 1
-                self._loop.call_soon(self._look)
-            try:
-                await callback(message)
-            except BaseException as error:
-                watcher.raised(message, error)
-                # That it was cancelled although nobody cancelled its task is its own affair.
-                cancelled = isinstance(error, asyncio.CancelledError)
-                if not isinstance(error, Exception) and not (cancelled and not me.cancelling()):
-                    raise
-            else:
-                if message.lease is not None or watcher.watch_all:
-                    watcher.returned(message)
-            if self._changed() or me.cancelling():
-                return False  # what a callback left behind is not for the next one
-            if clock() > self._slice_ends_at and not self._resting:
-                await self._rest()
-                self._slice_ends_at = clock() + SLICE
-        return True
+    @staticmethod
+    def _outlives(error: BaseException, worker: asyncio.Task[None]) -> bool:
+        """Whether a worker goes on after a callback that failed like this.
+
+        That it was cancelled although nobody cancelled its task is its own affair.
+        """
+        if isinstance(error, asyncio.CancelledError):
+            return not worker.cancelling()
+        return isinstance(error, Exception)
 
     async def _rest(self) -> None:
         """Let others have the loop for a turn; no other worker begins meanwhile."""
@@ -205,7 +224,7 @@ class WorkerChain(Generic[T]):
 
     def _changed(self) -> bool:
         """Whether a callback has set a context variable."""
-        context = contextvars.copy_context()
+        context = copy_context()
         if len(context) != len(self._values):
             return True
         # By identity: values may be equal and not the same, or refuse to be compared.

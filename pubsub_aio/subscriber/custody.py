@@ -8,6 +8,7 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import TypeVar
 
+from pubsub_aio._core.leases import Block
 from pubsub_aio._core.outbox import Outcome, Request
 from pubsub_aio.errors import AlreadySettledError, InvalidAckIdError, LeaseExpiredError
 from pubsub_aio.message import Confirmation
@@ -44,25 +45,34 @@ class Custody(Keeping[M]):
 
     def ack(self, message: M, confirmation: Confirmation | None = None) -> None:
         """Tell the server that the message is dealt with."""
+        block: Block[M] | None = message.lease  # type: ignore[assignment] # opaque to messages
         if get_ident() != self._thread:
             self._hop(self.ack, message, confirmation)
-            return
-        leases = self.leases
-        block = leases.release(message)
-        if block is None:
+        elif block is None:
             self._too_late(message, confirmation)
-            return
-        if confirmation is not None:
-            self._sender.confirm(message.ack_id, None, confirmation)
-        self._sender.ack(message.ack_id)
-        if block.renewed:
-            leases.note_ack(block, now=self._loop.time())
-        if self._follow_up:
-            if self.exactly_once and message.ordering_key:
-                self._acking[message.ack_id] = message
-            self._settled(message, acked=True)
-        if leases.received:
+        else:
+            message.lease = None
+            acked = block.acked
+            acked.append(message)
+            if len(acked) == 1:
+                self._acks_wait(block)
+            if confirmation is not None:
+                self._sender.confirm(message.ack_id, None, confirmation)
+            if self._follow_up:
+                self._follow_ack(message)
+
+    def _follow_ack(self, message: M) -> None:
+        """Something depends on which message was acked."""
+        self.count_acks()
+        if self._must_be_confirmed(message):
+            self._acking[message.ack_id] = message
+        self._settled(message, acked=True)
+        if self.leases.received:
             self.lease_more()
+
+    def _must_be_confirmed(self, message: M) -> bool:
+        """Whether other messages come again with this one, should its ack be refused."""
+        return self.exactly_once and bool(message.ordering_key)
 
     def nack(self, message: M, seconds: int, confirmation: Confirmation | None = None) -> None:
         """Give it back, to come again after that many seconds."""

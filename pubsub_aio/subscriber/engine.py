@@ -255,6 +255,7 @@ class Engine(Generic[M]):
 
     def health(self) -> Health:
         """How it fares."""
+        self.custody.count_acks()
         custody, leases = self.custody, self.custody.leases
         state = self.vitals.state
         reasons = []
@@ -280,8 +281,8 @@ class Engine(Generic[M]):
 
 
 def _flush_at(flow: FlowControl) -> int:
-    """A quarter of what may be held: acks go out while the rest is worked on."""
-    return max(1, min(_MAX_FLUSH, flow.max_messages // 4))
+    """Half of what may be held: acks go out while the rest is worked on."""
+    return max(1, min(_MAX_FLUSH, flow.max_messages // 2))
 
 
 async def _first_of(*events: asyncio.Event) -> None:

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 from pubsub_aio._core.lanes import Lanes
 from pubsub_aio._core.leases import Block, LeaseTable
 from pubsub_aio._core.outbox import Outcome
+from pubsub_aio._wire import schema
 from pubsub_aio.errors import InvalidAckIdError
 from pubsub_aio.subscriber.alarm import Alarm
 from pubsub_aio.subscriber.held import Held
@@ -69,7 +70,9 @@ class Keeping(Generic[M]):
         self._restarts: dict[str, tuple[str, int, float, bool]] = {}
         self._max_unsent = max(_MIN_UNSENT, 4 * options.flow_control.max_outstanding_messages)
         self._closed = False
+        self._acked: list[Block[M]] = []  # of which messages were acked, and not counted yet
         self._overdue: Overdue[M] = Overdue()
+        self._any_overdue = False
         self._receipts: Receipts[M] = Receipts(self._leave_out)
         self._loop = asyncio.get_running_loop()
         self._alarm = Alarm(self._on_alarm)
@@ -99,8 +102,31 @@ class Keeping(Generic[M]):
         self._sender.outbox.one_by_one = exactly_once
 
     def _watch(self) -> None:
-        self.watch_all = bool(self._overdue) or self._ordered is not False
+        self._any_overdue = bool(self._overdue)
+        self.watch_all = self._any_overdue or self._ordered is not False
         self._follow_up = self._overdue.any_unsettled or self._ordered is not False
+
+    # Acks
+
+    def _acks_wait(self, block: Block[M]) -> None:
+        """The first of a block was acked: count that, and what is acked meanwhile, in a turn."""
+        self._acked.append(block)
+        if len(self._acked) == 1:
+            self._loop.call_soon(self._after_acks)
+
+    def count_acks(self) -> None:
+        """Let go of what was acked, and tell the server soon."""
+        if not self._acked:
+            return
+        blocks, self._acked = self._acked, []
+        for block in blocks:
+            self._sender.acks += self._ids(self.leases.release_acked(block, now=self._loop.time()))
+        self._sender.acks_wait()
+
+    def _after_acks(self) -> None:
+        self.count_acks()
+        if self.leases.received:
+            self.lease_more()
 
     # Arrival
 
@@ -112,12 +138,12 @@ class Keeping(Generic[M]):
         """
         raise NotImplementedError
 
-    def _heed(self, *, ordered: bool, exactly_once: bool) -> None:
+    def _heed(self, said: schema.StreamingPullResponse.SubscriptionProperties) -> None:
         """The server says how the subscription is; it may have been changed."""
-        if self._ordered is not ordered:
-            self.ordered = ordered
-        if self.leases.exactly_once is not exactly_once:
-            self.exactly_once = exactly_once
+        if said.message_ordering_enabled is not self._ordered:
+            self.ordered = said.message_ordering_enabled
+        if said.exactly_once_delivery_enabled is not self.leases.exactly_once:
+            self.exactly_once = said.exactly_once_delivery_enabled
 
     def _take_in(self, block: Block[M], messages: list[M]) -> None:
         """Keep what came together, once its receipt is confirmed where that is called for."""
@@ -181,6 +207,7 @@ class Keeping(Generic[M]):
 
     def lease_more(self) -> None:
         """Lease what the limits allow, and hand it over."""
+        self.count_acks()
         if self._closed or self.stuck:
             return
         for messages in self.leases.take(now=self._loop.time()):
@@ -278,7 +305,9 @@ class Keeping(Generic[M]):
     @property
     def stuck(self) -> bool:
         """Whether nothing is leased until overdue callbacks end, or the server answers."""
-        return self._at_overdue_cap() or len(self._sender.outbox) > self._max_unsent
+        if self._any_overdue and self._at_overdue_cap():
+            return True
+        return len(self._sender.outbox) > self._max_unsent
 
     def why_not_leasing(self) -> list[str]:
         """Why nothing more is leased at the moment, if nothing is."""
@@ -294,10 +323,9 @@ class Keeping(Generic[M]):
         return reasons
 
     def _at_overdue_cap(self) -> bool:
-        if not self._overdue:
-            return False
         cap = self._options.max_overdue_callbacks
-        return len(self._overdue) >= (self.leases.flow.max_messages if cap is None else cap)
+        most = self.leases.flow.max_messages if cap is None else cap
+        return self._any_overdue and len(self._overdue) >= most
 
     def _expire(self, expired: list[M]) -> None:
         """Messages were held for too long; their callbacks go on."""
@@ -336,6 +364,7 @@ class Keeping(Generic[M]):
 
     def _on_alarm(self) -> None:
         """Renew what must be renewed, and let go of what was held too long."""
+        self.count_acks()
         now = self._loop.time()
         if now - self._alarm.at > LATE:
             self._blocked(now - self._alarm.at)
@@ -418,6 +447,7 @@ class Keeping(Generic[M]):
 
     def close(self) -> None:
         """Lease no more; give back what waits to be leased."""
+        self.count_acks()
         self._closed = True
         self._tell_nack([*self.leases.give_back(), *self._receipts.withdraw(lambda _: True)])
         self.give_back(self._lanes.give_up())
@@ -430,5 +460,6 @@ class Keeping(Generic[M]):
 
     def stop(self) -> None:
         """Give back everything, and stop to renew."""
+        self.count_acks()
         self.give_back(self.leases.held())
         self._alarm.set(math.inf)

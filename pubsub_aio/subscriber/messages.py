@@ -15,11 +15,7 @@ class MessageCustody(Custody[Message]):
         """Take in a response, of a stream or of a pull; returns whether it brought messages."""
         response = schema.StreamingPullResponse.FromString(data)
         if response.HasField("subscription_properties"):
-            said = response.subscription_properties
-            self._heed(
-                ordered=said.message_ordering_enabled,
-                exactly_once=said.exactly_once_delivery_enabled,
-            )
+            self._heed(response.subscription_properties)
         received = response.received_messages
         if not received:
             return False

@@ -73,6 +73,7 @@ class Pulled:
         if confirmation is not None:
             self.sender.confirm(message.ack_id, seconds, confirmation)
         if seconds is None:
-            self.sender.ack(message.ack_id)
+            self.sender.acks.append(message.ack_id)
+            self.sender.acks_wait()
         else:
             (self.sender.extend if keep else self.sender.nack)([message.ack_id], seconds)

@@ -16,7 +16,7 @@ from pubsub_aio.message import Confirmation
 
 log = logging.getLogger("pubsub_aio.subscriber")
 
-ACK_DELAY = 0.005
+ACK_DELAY = 0.01
 """Seconds that an ack waits for others to go with it."""
 
 _MAX_CALLS = 16  # at once; what comes meanwhile gathers in the outbox
@@ -41,6 +41,8 @@ class Sender:
         flush_at: int,
     ) -> None:
         self.outbox = Outbox()
+        self.acks = self.outbox.acks
+        """Ids to be acked; `acks_wait` is to be called when the first is added, or many are."""
         self.flush_at = flush_at
         self._transport = transport
         self._subscription = subscription
@@ -56,22 +58,10 @@ class Sender:
 
     # Adding
 
-    def ack(self, ack_id: str) -> None:
-        """Send an ack soon."""
-        acks = self.outbox.acks
-        acks.append(ack_id)
-        waiting = len(acks)
-        if waiting == 1:
-            self._soon()
-        if waiting == self.flush_at:
-            self.flush()
-
-    def ack_many(self, ack_ids: list[str]) -> None:
-        """Send many acks soon."""
-        acks = self.outbox.acks
-        acks.extend(ack_ids)
+    def acks_wait(self) -> None:
+        """Send the acks that wait soon, or now if there are many."""
         self._soon()
-        if len(acks) >= self.flush_at:
+        if len(self.acks) >= self.flush_at:
             self.flush()
 
     def extend(self, ack_ids: list[str], seconds: int) -> None:
@@ -155,8 +145,10 @@ class Sender:
         )
         self._tell(request, outcome)
         self.on_outcome(request, outcome)
-        if self.outbox.next_at < math.inf or self.outbox.waiting:
+        if self.outbox.next_at < math.inf:
             self._wake.set()
+        elif self.outbox.waiting:
+            self._soon()
         if not len(self.outbox):
             self._idle.set()
 

@@ -72,6 +72,16 @@ def leased(table: Table, messages: list[Note], *, now: float = 0.0) -> list[Note
     return messages
 
 
+def ack(table: Table, *messages: Note, now: float) -> None:
+    """Have messages of one block acked."""
+    block = messages[0].lease
+    assert isinstance(block, Block)
+    for message in messages:
+        message.lease = None
+        block.acked.append(message)
+    assert table.release_acked(block, now=now) == list(messages)
+
+
 def nothing(next_at: float, extension: float = 10.0) -> Due[Note]:
     return Due(renew=[], extension=extension, expired=[], next_at=next_at)
 
@@ -595,10 +605,7 @@ def test_what_waited_long_and_is_leased_in_parts_is_renewed_on() -> None:
     ]
     table.release(second)
     assert take(table, now=15) == ["c"]
-    block = table.release(third)
-    assert block is not None
-    assert block.renewed
-    table.note_ack(block, now=15.0)
+    ack(table, third, now=15.0)
     assert table.ack_times.percentile() == 15.0
 
 
@@ -680,9 +687,7 @@ def test_the_extension_follows_the_ack_times() -> None:
     table = table_of(FlowControl())
     (slow,) = leased(table, notes("slow"))
     polled(table, until=100)
-    block = table.release(slow)
-    assert block is not None
-    table.note_ack(block, now=100.0)
+    ack(table, slow, now=100.0)
     leased(table, notes("a"), now=100.0)
 
     assert table.poll(now=100.05).extension == 100.0
@@ -708,9 +713,7 @@ def test_quick_acks_count_among_the_ack_times(together: bool) -> None:
     for message in quick:
         table.release(message)
     polled(table, until=300)
-    block = table.release(slow)
-    assert block is not None
-    table.note_ack(block, now=300.0)
+    ack(table, slow, now=300.0)
 
     assert table.ack_times.percentile() == 10.0
 
@@ -1096,10 +1099,10 @@ class LeasesAgainstModel(RuleBasedStateMachine):
         for pick in picks:
             if self.leased:
                 record = self.leased.pop(pick % len(self.leased))
-                block = self.table.release(record.message)
-                assert block is not None
-                if acked and block.renewed:
-                    self.table.note_ack(block, now=self.now)
+                if acked:
+                    ack(self.table, record.message, now=self.now)
+                else:
+                    assert self.table.release(record.message) is not None
                 self.settled.append(record.message)
 
     @rule(pick=st.integers(0, 50))
