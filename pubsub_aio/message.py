@@ -45,6 +45,10 @@ async def all_confirmed(confirmations: list[Confirmation]) -> None:
 class Settler(Protocol):
     """Who carries out what is decided about a message. Its methods may be called in any thread."""
 
+    @property
+    def exactly_once(self) -> bool:
+        """Whether the subscription has exactly-once delivery, as far as is known."""
+
     def ack(self, message: Message, confirmation: Confirmation | None = None) -> None:
         """Tell the server that the message is dealt with."""
 
@@ -155,6 +159,11 @@ class Message:
     def delivery_attempt(self) -> int | None:
         """How often it was delivered, this time included; none without a dead-letter policy."""
         return self._received.delivery_attempt or None
+
+    @property
+    def exactly_once_enabled(self) -> bool:
+        """Whether an ack of it can be relied on once it is confirmed."""
+        return self._settler.exactly_once
 
     @property
     def size(self) -> int:

@@ -17,6 +17,7 @@ from pubsub_aio.errors import AlreadyExistsError, ClosedError, ConfigError, Unav
 from pubsub_aio.message import Message
 from pubsub_aio.subscriber.loops import ClientLoop
 from pubsub_aio.subscriber.pulled import Pulled
+from pubsub_aio.subscriber.reconnect import call_patiently
 from pubsub_aio.subscriber.subscription import Setting
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class SubscriberCalls:
         Args:
             subscription: Its name.
             topic: Its topic's name. The topic must exist.
-            timeout: Seconds that it may take.
+            timeout: Seconds that it may take; a server that cannot be reached is tried again.
             **settings: Fields of the API's Subscription, as Google's client takes them, such as
                 `ack_deadline_seconds`, `labels` or `enable_message_ordering`.
 
@@ -91,13 +92,13 @@ class SubscriberCalls:
     async def _create(self, request: schema.Subscription, timeout: float) -> schema.Subscription:
         await self._open()
         try:
-            data = await self._transport.call(
-                "CreateSubscription", request.SerializeToString(), timeout=timeout
+            data = await call_patiently(
+                self._transport, "CreateSubscription", request.SerializeToString(), timeout=timeout
             )
         except AlreadyExistsError:
             look = schema.GetSubscriptionRequest(subscription=request.name)
-            data = await self._transport.call(
-                "GetSubscription", look.SerializeToString(), timeout=timeout
+            data = await call_patiently(
+                self._transport, "GetSubscription", look.SerializeToString(), timeout=timeout
             )
         found = schema.Subscription.FromString(data)
         if found.topic != request.topic:

@@ -18,6 +18,8 @@ _FLUSH_AT = 250
 class Pulled:
     """Settles the messages that were pulled from one subscription, while its `run` runs."""
 
+    exactly_once = False  # a pull does not tell
+
     def __init__(self, transport: Transport, subscription: str) -> None:
         self.sender = Sender(transport, subscription, flush_at=_FLUSH_AT)
         self._loop = asyncio.get_running_loop()

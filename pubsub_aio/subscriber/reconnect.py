@@ -1,4 +1,4 @@
-"""Waiting before the next attempt to reach the server, or giving up."""
+"""Trying again to reach the server, and giving up."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import asyncio
 import random
 
 from pubsub_aio._core import backoff
+from pubsub_aio._core.outbox import TRANSIENT
+from pubsub_aio._wire.transport import Transport
 from pubsub_aio.config import StreamPolicy
 from pubsub_aio.errors import ReconnectError, ServiceError
 from pubsub_aio.subscriber.vitals import Vitals
@@ -17,6 +19,36 @@ FATAL = frozenset(
     }
 )
 """Codes after which it is no use to try again."""
+
+CALL_TIMEOUT = 10.0
+"""Seconds in which a server that can be reached answers."""
+
+_FIRST_DELAY = 0.1
+_MAX_DELAY = 5.0
+
+
+async def call_patiently(
+    transport: Transport, rpc: str, request: bytes, *, timeout: float
+) -> bytes:
+    """Make a call; again and again while the server cannot be reached, for that many seconds.
+
+    Raises:
+        ServiceError: What the server said, or why it could not be reached in the end.
+    """
+    loop = asyncio.get_running_loop()
+    ends_at = loop.time() + timeout
+    attempts = 0
+    while True:
+        attempts += 1
+        left = ends_at - loop.time()
+        try:
+            return await transport.call(rpc, request, timeout=max(0.1, min(CALL_TIMEOUT, left)))
+        except ServiceError as error:
+            wait = spread_delay(attempts, first=_FIRST_DELAY, most=_MAX_DELAY)
+            wait = max(wait, error.retry_delay or 0.0)
+            if error.code not in TRANSIENT or loop.time() + wait >= ends_at:
+                raise
+            await asyncio.sleep(wait)
 
 
 async def before_next_attempt(

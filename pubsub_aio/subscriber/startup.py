@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from pubsub_aio._wire import schema
 from pubsub_aio._wire.transport import Transport
 from pubsub_aio.errors import Check, ConfigError, ReconnectError, ServiceError, StartupError
-from pubsub_aio.subscriber.reconnect import FATAL, spread_delay
-
-_CALL_TIMEOUT = 10.0
-_FIRST_DELAY = 0.1
-_MAX_DELAY = 5.0
+from pubsub_aio.subscriber.reconnect import CALL_TIMEOUT, FATAL, call_patiently
 
 REMEDIES = {
     "NOT_FOUND": "check the project and the name, or create it with create_subscription",
@@ -60,28 +54,21 @@ class Startup:
         if self.found.detached:
             self._fail("subscription is attached", "it was detached from its topic; create another")
 
-    async def look(self, *, timeout: float = _CALL_TIMEOUT) -> schema.Subscription:
+    async def look(self) -> schema.Subscription:
         """Ask the server for the subscription, once."""
-        request = schema.GetSubscriptionRequest(subscription=self._subscription)
-        data = await self._transport.call(
-            "GetSubscription", request.SerializeToString(), timeout=timeout
-        )
+        data = await self._transport.call("GetSubscription", self._request(), timeout=CALL_TIMEOUT)
         return schema.Subscription.FromString(data)
+
+    def _request(self) -> bytes:
+        request = schema.GetSubscriptionRequest(subscription=self._subscription)
+        return request.SerializeToString()
 
     async def _get(self) -> schema.Subscription:
         """Ask for the subscription; again and again while the server cannot be reached."""
-        loop = asyncio.get_running_loop()
-        ends_at = loop.time() + self._timeout
-        attempts = 0
-        while True:
-            attempts += 1
-            try:
-                return await self.look(timeout=max(0.1, min(_CALL_TIMEOUT, ends_at - loop.time())))
-            except ServiceError as error:
-                wait = spread_delay(attempts, first=_FIRST_DELAY, most=_MAX_DELAY)
-                if error.code in FATAL or loop.time() + wait >= ends_at:
-                    raise
-                await asyncio.sleep(wait)
+        data = await call_patiently(
+            self._transport, "GetSubscription", self._request(), timeout=self._timeout
+        )
+        return schema.Subscription.FromString(data)
 
     def _judge_get(self, error: ServiceError) -> None:
         """Tell a refusal that does not matter from one that does."""

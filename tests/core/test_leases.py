@@ -703,6 +703,26 @@ def test_with_exactly_once_a_lease_is_extended_by_a_minute_at_least() -> None:
     assert table.poll(now=0.1).next_at == pytest.approx(36.1)
 
 
+def test_what_is_acked_and_not_counted_yet_is_held_still() -> None:
+    """G15: counted later, it counts once; also if sizes were looked at meanwhile."""
+    table = table_of(FlowControl(max_bytes=30))
+    one, two, three = leased(table, notes("a", "b", "c", size=10))
+    block = one.lease
+    assert isinstance(block, Block)
+    for message in (one, two):
+        message.lease = None
+        block.acked.append(message)
+    assert (table.leased, table.leased_bytes) == (3, 30)
+    assert not table.has_room()
+
+    assert table.release_acked(block, now=1.0) == [one, two]
+    assert (table.leased, table.leased_bytes) == (1, 10)
+    assert table.has_room()
+
+    table.release(three)
+    assert (table.leased, table.leased_bytes) == (0, 0)
+
+
 @pytest.mark.parametrize("together", [True, False])
 def test_quick_acks_count_among_the_ack_times(together: bool) -> None:
     """One slow message among many quick ones does not lengthen the extension."""

@@ -440,3 +440,17 @@ async def test_receipts_that_are_not_answered_stop_the_reading(emulator: MemoryE
         await emulator.until(lambda: emulator.backlog(WORKER) == 0, timeout=HOUR)
 
     assert {*calls.data} == {f"{n}".encode() for n in range(5_000)}
+
+
+@virtual
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_a_message_tells_whether_its_ack_can_be_relied_on(
+    emulator: MemoryEmulator, *, enabled: bool
+) -> None:
+    emulator.create_subscription(WORKER, TOPIC, enable_exactly_once_delivery=enabled)
+    publish(emulator, 1)
+    async with client_of(emulator) as client:
+        async for message in client.messages(WORKER):
+            assert message.exactly_once_enabled is enabled
+            message.ack()
+            break

@@ -434,3 +434,17 @@ async def test_pulls_that_fail_are_repeated_with_growing_delays(emulator: Memory
     for number, gap in enumerate(gaps):
         assert 0.05 * 2**number <= gap <= 0.1 * 2**number
     assert events.states[:3] == ["running", "reconnecting", "running"]
+
+
+@virtual
+async def test_what_is_acked_is_no_longer_counted(emulator: MemoryEmulator) -> None:
+    """G15: at once, for whoever asks."""
+    emulator.create_subscription(WORKER, TOPIC)
+    publish(emulator, 3)
+    async with client_of(emulator) as client:
+        live = client.subscribe(WORKER, calls := Calls(lambda _: asyncio.sleep(HOUR)))
+        await asyncio.sleep(1)
+        assert (live.health().leased, live.health().leased_bytes > 0) == (3, True)
+        for message in calls.messages:
+            message.ack()
+        assert (live.health().leased, live.health().leased_bytes) == (0, 0)

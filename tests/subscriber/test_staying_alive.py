@@ -745,34 +745,6 @@ async def test_settings_are_refreshed_when_asked_for(emulator: MemoryEmulator) -
 
 
 @virtual
-async def test_a_creation_that_was_not_awaited_is_waited_for(emulator: MemoryEmulator) -> None:
-    """G2: create and subscribe, one after the other, without a word in between."""
-    emulator.create_topic(TOPIC)
-    emulator.faults.delay("CreateSubscription", 5)
-    calls = Calls()
-    async with client_of(emulator) as client:
-        client.create_subscription(WORKER, TOPIC)
-        live = client.subscribe(WORKER, calls)
-        await live.ready()
-        assert now() >= 5
-        publish(emulator, 1)
-        await asyncio.sleep(1)
-
-    assert len(calls.began) == 1
-
-
-@virtual
-async def test_a_creation_that_fails_fails_the_subscription(emulator: MemoryEmulator) -> None:
-    async with client_of(emulator) as client:
-        created = client.create_subscription(WORKER, TOPIC)
-        live = client.subscribe(WORKER, hold)
-        with pytest.raises(NotFoundError):
-            await created
-        with pytest.raises((NotFoundError, StartupError)):
-            await live
-
-
-@virtual
 async def test_it_can_be_stopped_while_it_starts(emulator: MemoryEmulator) -> None:
     """H9: at once, and whoever waits for it to be ready is told."""
     emulator.create_subscription(WORKER, TOPIC)
@@ -815,17 +787,3 @@ async def test_deliveries_go_on_after_an_hour_of_outages(emulator: MemoryEmulato
     assert len(calls.began) >= 600
     for message in emulator.messages():
         assert [at(ack.time) for ack in message.acks if ack.effective]
-
-
-@virtual
-async def test_a_creation_that_nobody_waits_for_ends_with_its_client(
-    emulator: MemoryEmulator,
-) -> None:
-    """G2: closing the client leaves no task behind."""
-    emulator.create_topic(TOPIC)
-    emulator.faults.delay("CreateSubscription", HOUR)
-    async with client_of(emulator) as client:
-        creating = client.create_subscription(WORKER, TOPIC)
-        await asyncio.sleep(1)
-
-    assert creating.cancelled()

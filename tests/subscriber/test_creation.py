@@ -1,0 +1,100 @@
+"""Subscriptions that are created before they are subscribed to."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pubsub_aio import Message, NotFoundError, StartupError, UnavailableError
+from pubsub_aio.testing import MemoryEmulator
+from tests.subscriber.conftest import (
+    HOUR,
+    TOPIC,
+    WORKER,
+    Calls,
+    client_of,
+    now,
+    publish,
+    virtual,
+)
+
+
+async def hold(_: Message) -> None:
+    """Return without settling it."""
+
+
+@virtual
+async def test_a_creation_that_was_not_awaited_is_waited_for(emulator: MemoryEmulator) -> None:
+    """G2: create and subscribe, one after the other, without a word in between."""
+    emulator.create_topic(TOPIC)
+    emulator.faults.delay("CreateSubscription", 5)
+    calls = Calls()
+    async with client_of(emulator) as client:
+        client.create_subscription(WORKER, TOPIC)
+        live = client.subscribe(WORKER, calls)
+        await live.ready()
+        assert now() >= 5
+        publish(emulator, 1)
+        await asyncio.sleep(1)
+
+    assert len(calls.began) == 1
+
+
+@virtual
+async def test_a_creation_that_fails_fails_the_subscription(emulator: MemoryEmulator) -> None:
+    async with client_of(emulator) as client:
+        created = client.create_subscription(WORKER, TOPIC)
+        live = client.subscribe(WORKER, hold)
+        with pytest.raises(NotFoundError):
+            await created
+        with pytest.raises((NotFoundError, StartupError)):
+            await live
+
+
+@virtual
+async def test_a_creation_that_nobody_waits_for_ends_with_its_client(
+    emulator: MemoryEmulator,
+) -> None:
+    """G2: closing the client leaves no task behind."""
+    emulator.create_topic(TOPIC)
+    emulator.faults.delay("CreateSubscription", HOUR)
+    async with client_of(emulator) as client:
+        creating = client.create_subscription(WORKER, TOPIC)
+        await asyncio.sleep(1)
+
+    assert creating.cancelled()
+
+
+@virtual
+async def test_a_creation_is_tried_again_until_the_server_answers(emulator: MemoryEmulator) -> None:
+    """G2, R3: as Google's client does."""
+    emulator.create_topic(TOPIC)
+    emulator.faults.fail("CreateSubscription", "UNAVAILABLE", times=8)
+    async with client_of(emulator) as client:
+        created = await client.create_subscription(WORKER, TOPIC)
+
+    assert created.topic.endswith(TOPIC)
+    assert 5 < now() < 60
+
+
+@virtual
+async def test_a_creation_gives_up_in_time(emulator: MemoryEmulator) -> None:
+    """R3: with what the last attempt met."""
+    emulator.create_topic(TOPIC)
+    emulator.faults.fail("CreateSubscription", "UNAVAILABLE", times=1_000)
+    async with client_of(emulator) as client:
+        with pytest.raises(UnavailableError):
+            await client.create_subscription(WORKER, TOPIC, timeout=30)
+
+    assert 20 < now() <= 30
+
+
+@virtual
+async def test_a_creation_that_cannot_be_is_not_tried_again(emulator: MemoryEmulator) -> None:
+    """G2: a missing topic is told at once."""
+    async with client_of(emulator) as client:
+        with pytest.raises(NotFoundError):
+            await client.create_subscription(WORKER, TOPIC)
+
+    assert now() < 0.1
