@@ -11,6 +11,7 @@ import pytest
 from pubsub_aio._wire import schema
 from pubsub_aio._wire.connection import Connection
 from pubsub_aio._wire.grpc import GrpcTransport
+from pubsub_aio._wire.rest import RestTransport
 from pubsub_aio._wire.transport import PullStream, Transport
 from pubsub_aio.emulator import Emulator
 from pubsub_aio.errors import (
@@ -48,15 +49,22 @@ def memory_to(emulator: Emulator) -> Transport:
     return emulator.transport()
 
 
+def rest_to(emulator: Emulator) -> Transport:
+    return RestTransport(Connection(target=emulator.address, tls=False, source="test"))
+
+
 ROWS: dict[str, tuple[Callable[[], Emulator], Callable[[Emulator], Transport]]] = {
     "grpc": (Emulator, grpc_to),
     "memory": (MemoryEmulator, memory_to),
+    "rest": (Emulator, rest_to),
 }
 
 
-@pytest.fixture(params=ROWS)
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each test runs on every transport that can do what it is about."""
+    if "kind" in metafunc.fixturenames:
+        with_streams = ["grpc", "memory"]
+        metafunc.parametrize("kind", with_streams if "streaming" in metafunc.fixturenames else ROWS)
 
 
 @pytest.fixture
@@ -445,7 +453,6 @@ async def test_a_stream_of_a_closed_transport_is_not_opened(streaming: Transport
         await stream.write(b"")
 
 
-@pytest.mark.parametrize("kind", ROWS)
 async def test_an_emulator_that_stops_ends_streams_and_refuses_calls(kind: str) -> None:
     async with ROWS[kind][0]() as emulator:
         emulator.create_subscription(PLAIN, TOPIC)
