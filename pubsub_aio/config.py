@@ -128,6 +128,9 @@ class StreamPolicy:
         check("reconnect_budget", self.reconnect_budget, 0)
 
 
+CALL_TIMEOUT = 60.0
+"""Seconds for a call with all its attempts, unless told otherwise."""
+
 STARTUP_TIMEOUT = 30.0
 """Seconds within which an unreachable server is tried again before a subscription begins."""
 

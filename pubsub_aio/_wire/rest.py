@@ -38,8 +38,8 @@ class RestTransport:
     """Calls over HTTP.
 
     A Pull that finds no message within its timeout is answered with none. The service holds a Pull
-    for up to a minute and a half; one that gives up sooner may leave messages leased to nobody
-    until their deadline.
+    while there are none; who gives up sooner may leave messages leased to nobody until their
+    deadline.
 
     Args:
         connection: Where to, and with which credentials.

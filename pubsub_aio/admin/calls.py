@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
-TIMEOUT = 60.0
-"""Seconds for a call with all its attempts, unless told otherwise."""
-
 
 class Calls:
     """Opens and closes a transport and makes calls over it; `AdminClient` says what it takes."""

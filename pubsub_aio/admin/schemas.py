@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Literal
 
-from pubsub_aio.admin.calls import TIMEOUT, Calls
+from pubsub_aio.admin.calls import Calls
+from pubsub_aio.config import CALL_TIMEOUT
 from pubsub_aio.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ class Schemas(Calls):
     """What can be done to schemas. A definition is changed by committing a revision."""
 
     async def create_schema(
-        self, schema: str, definition: str, *, type_: SchemaType, timeout: float = TIMEOUT
+        self, schema: str, definition: str, *, type_: SchemaType, timeout: float = CALL_TIMEOUT
     ) -> Schema:
         """Create a schema.
 
@@ -36,7 +37,7 @@ class Schemas(Calls):
         return await google.call(google.schemas.create_schema, request, timeout=timeout)
 
     async def get_schema(
-        self, schema: str, *, view: View = "FULL", timeout: float = TIMEOUT
+        self, schema: str, *, view: View = "FULL", timeout: float = CALL_TIMEOUT
     ) -> Schema:
         """A schema; `NAME@REVISION` names one of its revisions.
 
@@ -56,7 +57,7 @@ class Schemas(Calls):
         project: str | None = None,
         view: View = "BASIC",
         page_size: int = 0,
-        timeout: float = TIMEOUT,
+        timeout: float = CALL_TIMEOUT,
     ) -> AsyncIterator[Schema]:
         """All schemas of a project, for `async for`.
 
@@ -80,7 +81,7 @@ class Schemas(Calls):
         *,
         view: View = "BASIC",
         page_size: int = 0,
-        timeout: float = TIMEOUT,
+        timeout: float = CALL_TIMEOUT,
     ) -> AsyncIterator[Schema]:
         """All revisions of a schema, for `async for`.
 
@@ -100,7 +101,7 @@ class Schemas(Calls):
         return self._list(method, request, "schemas", timeout=timeout)
 
     async def commit_schema(
-        self, schema: str, definition: str, *, type_: SchemaType, timeout: float = TIMEOUT
+        self, schema: str, definition: str, *, type_: SchemaType, timeout: float = CALL_TIMEOUT
     ) -> Schema:
         """Make a definition the newest revision of a schema.
 
@@ -116,7 +117,7 @@ class Schemas(Calls):
         return await google.call(google.schemas.commit_schema, request, timeout=timeout)
 
     async def rollback_schema(
-        self, schema: str, revision_id: str, *, timeout: float = TIMEOUT
+        self, schema: str, revision_id: str, *, timeout: float = CALL_TIMEOUT
     ) -> Schema:
         """Make a copy of an older revision the newest."""
         google = self._google
@@ -125,14 +126,14 @@ class Schemas(Calls):
         return await google.call(google.schemas.rollback_schema, request, timeout=timeout)
 
     async def delete_schema_revision(
-        self, schema: str, revision_id: str, *, timeout: float = TIMEOUT
+        self, schema: str, revision_id: str, *, timeout: float = CALL_TIMEOUT
     ) -> Schema:
         """Delete a revision; the schema's last cannot be deleted."""
         google = self._google
         request = {"name": f"{self._name(schema, 'schemas')}@{revision_id}"}
         return await google.call(google.schemas.delete_schema_revision, request, timeout=timeout)
 
-    async def delete_schema(self, schema: str, *, timeout: float = TIMEOUT) -> None:
+    async def delete_schema(self, schema: str, *, timeout: float = CALL_TIMEOUT) -> None:
         """Delete a schema with all its revisions."""
         google = self._google
         request = {"name": self._name(schema, "schemas")}
@@ -144,7 +145,7 @@ class Schemas(Calls):
         *,
         type_: SchemaType,
         project: str | None = None,
-        timeout: float = TIMEOUT,
+        timeout: float = CALL_TIMEOUT,
     ) -> None:
         """Return if a definition is a valid one.
 
@@ -171,7 +172,7 @@ class Schemas(Calls):
         definition: str | None = None,
         type_: SchemaType | None = None,
         project: str | None = None,
-        timeout: float = TIMEOUT,
+        timeout: float = CALL_TIMEOUT,
     ) -> None:
         """Return if a message fits a schema.
 

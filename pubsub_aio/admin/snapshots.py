@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from pubsub_aio.admin.calls import TIMEOUT, Calls
+from pubsub_aio.admin.calls import Calls
+from pubsub_aio.config import CALL_TIMEOUT
 
 if TYPE_CHECKING:
     from google.pubsub_v1.types import Snapshot
@@ -15,7 +16,7 @@ class Snapshots(Calls):
     """What can be done to snapshots."""
 
     async def create_snapshot(
-        self, snapshot: str, subscription: str, *, timeout: float = TIMEOUT, **settings: object
+        self, snapshot: str, subscription: str, *, timeout: float = CALL_TIMEOUT, **settings: object
     ) -> Snapshot:
         """Keep what a subscription has acked, and what it has not, to seek back to.
 
@@ -34,14 +35,14 @@ class Snapshots(Calls):
         )
         return await google.call(google.subscriber.create_snapshot, request, timeout=timeout)
 
-    async def get_snapshot(self, snapshot: str, *, timeout: float = TIMEOUT) -> Snapshot:
+    async def get_snapshot(self, snapshot: str, *, timeout: float = CALL_TIMEOUT) -> Snapshot:
         """The settings of a snapshot."""
         google = self._google
         request = {"snapshot": self._name(snapshot, "snapshots")}
         return await google.call(google.subscriber.get_snapshot, request, timeout=timeout)
 
     def list_snapshots(
-        self, *, project: str | None = None, page_size: int = 0, timeout: float = TIMEOUT
+        self, *, project: str | None = None, page_size: int = 0, timeout: float = CALL_TIMEOUT
     ) -> AsyncIterator[Snapshot]:
         """All snapshots of a project, for `async for`.
 
@@ -59,7 +60,7 @@ class Snapshots(Calls):
         return self._list(google.subscriber.list_snapshots, request, "snapshots", timeout=timeout)
 
     async def update_snapshot(
-        self, snapshot: str, *, timeout: float = TIMEOUT, **settings: object
+        self, snapshot: str, *, timeout: float = CALL_TIMEOUT, **settings: object
     ) -> Snapshot:
         """Change the settings that are given, and leave the others.
 
@@ -76,7 +77,7 @@ class Snapshots(Calls):
         }
         return await google.call(google.subscriber.update_snapshot, request, timeout=timeout)
 
-    async def delete_snapshot(self, snapshot: str, *, timeout: float = TIMEOUT) -> None:
+    async def delete_snapshot(self, snapshot: str, *, timeout: float = CALL_TIMEOUT) -> None:
         """Delete a snapshot."""
         google = self._google
         request = {"snapshot": self._name(snapshot, "snapshots")}

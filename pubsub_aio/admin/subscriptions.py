@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pubsub_aio.admin.calls import TIMEOUT, Calls
+from pubsub_aio.admin.calls import Calls
+from pubsub_aio.config import CALL_TIMEOUT
 from pubsub_aio.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ class Subscriptions(Calls):
     """What can be done to subscriptions."""
 
     async def create_subscription(
-        self, subscription: str, topic: str, *, timeout: float = TIMEOUT, **settings: object
+        self, subscription: str, topic: str, *, timeout: float = CALL_TIMEOUT, **settings: object
     ) -> Subscription:
         """Create a subscription to a topic.
 
@@ -33,7 +34,7 @@ class Subscriptions(Calls):
         return await google.call(google.subscriber.create_subscription, made, timeout=timeout)
 
     async def get_subscription(
-        self, subscription: str, *, timeout: float = TIMEOUT
+        self, subscription: str, *, timeout: float = CALL_TIMEOUT
     ) -> Subscription:
         """The settings of a subscription."""
         google = self._google
@@ -41,7 +42,7 @@ class Subscriptions(Calls):
         return await google.call(google.subscriber.get_subscription, request, timeout=timeout)
 
     def list_subscriptions(
-        self, *, project: str | None = None, page_size: int = 0, timeout: float = TIMEOUT
+        self, *, project: str | None = None, page_size: int = 0, timeout: float = CALL_TIMEOUT
     ) -> AsyncIterator[Subscription]:
         """All subscriptions of a project, for `async for`.
 
@@ -60,7 +61,7 @@ class Subscriptions(Calls):
         return self._list(method, request, "subscriptions", timeout=timeout)
 
     async def update_subscription(
-        self, subscription: str, *, timeout: float = TIMEOUT, **settings: object
+        self, subscription: str, *, timeout: float = CALL_TIMEOUT, **settings: object
     ) -> Subscription:
         """Change the settings that are given, and leave the others.
 
@@ -76,13 +77,17 @@ class Subscriptions(Calls):
         }
         return await google.call(google.subscriber.update_subscription, request, timeout=timeout)
 
-    async def detach_subscription(self, subscription: str, *, timeout: float = TIMEOUT) -> None:
+    async def detach_subscription(
+        self, subscription: str, *, timeout: float = CALL_TIMEOUT
+    ) -> None:
         """Part a subscription from its topic, for good; the messages that it holds are dropped."""
         google = self._google
         request = {"subscription": self._name(subscription, "subscriptions")}
         await google.call(google.publisher.detach_subscription, request, timeout=timeout)
 
-    async def delete_subscription(self, subscription: str, *, timeout: float = TIMEOUT) -> None:
+    async def delete_subscription(
+        self, subscription: str, *, timeout: float = CALL_TIMEOUT
+    ) -> None:
         """Delete a subscription, with the messages that it holds."""
         google = self._google
         request = {"subscription": self._name(subscription, "subscriptions")}
@@ -94,7 +99,7 @@ class Subscriptions(Calls):
         *,
         time: datetime | None = None,
         snapshot: str | None = None,
-        timeout: float = TIMEOUT,
+        timeout: float = CALL_TIMEOUT,
     ) -> None:
         """Set a subscription back, or forward, to a time or to a snapshot.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from pubsub_aio.admin.calls import TIMEOUT, Calls
+from pubsub_aio.admin.calls import Calls
+from pubsub_aio.config import CALL_TIMEOUT
 
 if TYPE_CHECKING:
     from google.pubsub_v1.types import Topic
@@ -15,7 +16,7 @@ class Topics(Calls):
     """What can be done to topics."""
 
     async def create_topic(
-        self, topic: str, *, timeout: float = TIMEOUT, **settings: object
+        self, topic: str, *, timeout: float = CALL_TIMEOUT, **settings: object
     ) -> Topic:
         """Create a topic.
 
@@ -28,14 +29,14 @@ class Topics(Calls):
         made = self._topic(topic, settings)
         return await google.call(google.publisher.create_topic, made, timeout=timeout)
 
-    async def get_topic(self, topic: str, *, timeout: float = TIMEOUT) -> Topic:
+    async def get_topic(self, topic: str, *, timeout: float = CALL_TIMEOUT) -> Topic:
         """The settings of a topic."""
         google = self._google
         request = {"topic": self._name(topic, "topics")}
         return await google.call(google.publisher.get_topic, request, timeout=timeout)
 
     def list_topics(
-        self, *, project: str | None = None, page_size: int = 0, timeout: float = TIMEOUT
+        self, *, project: str | None = None, page_size: int = 0, timeout: float = CALL_TIMEOUT
     ) -> AsyncIterator[Topic]:
         """All topics of a project, for `async for`.
 
@@ -53,7 +54,7 @@ class Topics(Calls):
         return self._list(google.publisher.list_topics, request, "topics", timeout=timeout)
 
     def list_topic_subscriptions(
-        self, topic: str, *, page_size: int = 0, timeout: float = TIMEOUT
+        self, topic: str, *, page_size: int = 0, timeout: float = CALL_TIMEOUT
     ) -> AsyncIterator[str]:
         """The names of a topic's subscriptions, for `async for`."""
         google = self._google
@@ -66,7 +67,7 @@ class Topics(Calls):
         return self._list(method, request, "subscriptions", timeout=timeout)
 
     def list_topic_snapshots(
-        self, topic: str, *, page_size: int = 0, timeout: float = TIMEOUT
+        self, topic: str, *, page_size: int = 0, timeout: float = CALL_TIMEOUT
     ) -> AsyncIterator[str]:
         """The names of a topic's snapshots, for `async for`."""
         google = self._google
@@ -79,7 +80,7 @@ class Topics(Calls):
         return self._list(method, request, "snapshots", timeout=timeout)
 
     async def update_topic(
-        self, topic: str, *, timeout: float = TIMEOUT, **settings: object
+        self, topic: str, *, timeout: float = CALL_TIMEOUT, **settings: object
     ) -> Topic:
         """Change the settings that are given, and leave the others.
 
@@ -95,7 +96,7 @@ class Topics(Calls):
         }
         return await google.call(google.publisher.update_topic, request, timeout=timeout)
 
-    async def delete_topic(self, topic: str, *, timeout: float = TIMEOUT) -> None:
+    async def delete_topic(self, topic: str, *, timeout: float = CALL_TIMEOUT) -> None:
         """Delete a topic. Its subscriptions stay, with what they hold, and get nothing new."""
         google = self._google
         request = {"topic": self._name(topic, "topics")}

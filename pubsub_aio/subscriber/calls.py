@@ -12,7 +12,7 @@ from pubsub_aio._wire import codec, names, schema
 from pubsub_aio._wire.connection import project_of
 from pubsub_aio._wire.transport import Transport
 from pubsub_aio._wire.transports import make_transport
-from pubsub_aio.config import MAX_ACK_DEADLINE
+from pubsub_aio.config import CALL_TIMEOUT, MAX_ACK_DEADLINE
 from pubsub_aio.errors import AlreadyExistsError, ClosedError, ConfigError, UnavailableError
 from pubsub_aio.message import Message
 from pubsub_aio.subscriber.loops import ClientLoop
@@ -23,7 +23,6 @@ from pubsub_aio.subscriber.subscription import Setting
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials
 
-_CALL_TIMEOUT = 60.0
 _FLUSH_TIMEOUT = 5.0
 
 
@@ -60,7 +59,7 @@ class SubscriberCalls:
     # Subscriptions
 
     def create_subscription(
-        self, subscription: str, topic: str, *, timeout: float = _CALL_TIMEOUT, **settings: object
+        self, subscription: str, topic: str, *, timeout: float = CALL_TIMEOUT, **settings: object
     ) -> Any:
         """Create a subscription unless it exists.
 
@@ -110,7 +109,7 @@ class SubscriberCalls:
     # One call at a time
 
     async def pull(
-        self, subscription: str, *, max_messages: int = 100, timeout: float = _CALL_TIMEOUT
+        self, subscription: str, *, max_messages: int = 100, timeout: float = CALL_TIMEOUT
     ) -> list[Message]:
         """Ask for messages once; an empty list if none came.
 
@@ -143,7 +142,7 @@ class SubscriberCalls:
         return self._pulled[name][0]
 
     async def acknowledge(
-        self, subscription: str, ack_ids: Iterable[str], *, timeout: float = _CALL_TIMEOUT
+        self, subscription: str, ack_ids: Iterable[str], *, timeout: float = CALL_TIMEOUT
     ) -> None:
         """Ack deliveries by their ids."""
         await self._open()
@@ -156,7 +155,7 @@ class SubscriberCalls:
         ack_ids: Iterable[str],
         seconds: int,
         *,
-        timeout: float = _CALL_TIMEOUT,
+        timeout: float = CALL_TIMEOUT,
     ) -> None:
         """Move the deadlines of deliveries to that many seconds from now, 0 to 600."""
         if not 0 <= seconds <= MAX_ACK_DEADLINE:
@@ -166,7 +165,7 @@ class SubscriberCalls:
         await self._transport.call("ModifyAckDeadline", data, timeout=timeout)
 
     async def seek(
-        self, subscription: str, target: datetime | str, *, timeout: float = _CALL_TIMEOUT
+        self, subscription: str, target: datetime | str, *, timeout: float = CALL_TIMEOUT
     ) -> None:
         """Go back or forward.
 

@@ -20,7 +20,7 @@ FATAL = frozenset(
 )
 """Codes after which it is no use to try again."""
 
-CALL_TIMEOUT = 10.0
+ANSWER_TIMEOUT = 10.0
 """Seconds in which a server that can be reached answers."""
 
 _FIRST_DELAY = 0.1
@@ -42,7 +42,7 @@ async def call_patiently(
         attempts += 1
         left = ends_at - loop.time()
         try:
-            return await transport.call(rpc, request, timeout=max(0.1, min(CALL_TIMEOUT, left)))
+            return await transport.call(rpc, request, timeout=max(0.1, min(ANSWER_TIMEOUT, left)))
         except ServiceError as error:
             wait = spread_delay(attempts, first=_FIRST_DELAY, most=_MAX_DELAY)
             wait = max(wait, error.retry_delay or 0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pubsub_aio._wire import schema
 from pubsub_aio._wire.transport import Transport
 from pubsub_aio.errors import Check, ConfigError, ReconnectError, ServiceError, StartupError
-from pubsub_aio.subscriber.reconnect import CALL_TIMEOUT, FATAL, call_patiently
+from pubsub_aio.subscriber.reconnect import ANSWER_TIMEOUT, FATAL, call_patiently
 
 REMEDIES = {
     "NOT_FOUND": "check the project and the name, or create it with create_subscription",
@@ -56,7 +56,9 @@ class Startup:
 
     async def look(self) -> schema.Subscription:
         """Ask the server for the subscription, once."""
-        data = await self._transport.call("GetSubscription", self._request(), timeout=CALL_TIMEOUT)
+        data = await self._transport.call(
+            "GetSubscription", self._request(), timeout=ANSWER_TIMEOUT
+        )
         return schema.Subscription.FromString(data)
 
     def _request(self) -> bytes:
