@@ -11,6 +11,8 @@ server has the ack of the last. The server checks that it has every ack, once th
 from __future__ import annotations
 
 import argparse
+import asyncio
+import time
 from collections.abc import Iterator
 from statistics import median, quantiles
 
@@ -48,6 +50,8 @@ HELD_COUNT = 200_000
 RENEWALS_SECONDS = 20.0
 IDLE_SECONDS = 10.0
 TIMED = 300
+SUSPENSIONS = 200_000
+SUSPENDED_AT_ONCE = 50
 
 
 def main() -> None:
@@ -62,6 +66,11 @@ def main() -> None:
         turns = Turns(addresses, options.only, scale)
         costs = throughput(turns, rounds)
         print_costs(costs)
+        alone = price_of_suspending(rounds)
+        print(
+            "asyncio alone, to suspend a task once: "
+            f"{median(alone):.2f} ({min(alone):.2f} to {max(alone):.2f})"
+        )
         figures = [*ratios(costs)]
         figures += latency(turns, rounds)
         figures += held(turns, rounds)
@@ -104,6 +113,29 @@ def ratios(costs: dict[Row, list[Turn]]) -> Iterator[Figure]:
         if theirs and mine:
             values = [a.cost / b.cost for a, b in zip(theirs, mine, strict=True)]
             yield Figure(title, values, bar, "x")
+
+
+def price_of_suspending(rounds: int) -> list[float]:
+    """What asyncio alone takes to suspend a task and resume it, in CPU seconds a million times.
+
+    It bounds what a callback that suspends can cost: nobody can run it for less.
+    """
+
+    async def suspend(times: int) -> None:
+        for _ in range(times):
+            await asyncio.sleep(0)
+
+    async def all_of_them() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(SUSPENDED_AT_ONCE):
+                tasks.create_task(suspend(SUSPENSIONS // SUSPENDED_AT_ONCE))
+
+    taken = []
+    for _ in range(rounds):
+        before = time.process_time()
+        asyncio.run(all_of_them())
+        taken.append((time.process_time() - before) / SUSPENSIONS * 1e6)
+    return taken
 
 
 def latency(turns: Turns, rounds: int) -> Iterator[Figure]:
