@@ -1,15 +1,20 @@
 """One message at a time for each ordering key, in the order they came.
 
-When a message is given back, the server sends it again and then all later ones of its key. So the
-later ones that are here are given back too, and so is what comes after it although it was sent
-before: until the message itself or an earlier one comes, or it is certain that everything sent
-before has been read, what comes for its key is stale.
+When a message is given back, the server sends it again and then all later ones of its key. So
+
+- what is here and later goes back with it;
+- what comes and is later was sent before, and goes back as well: each message that was given back
+  keeps later ones out, until it comes again or until it is certain that everything sent before it
+  was given back has been read;
+- a message that comes although later ones are here tells that the server has begun its key again
+  there, for whatever reason: the later ones go back, and come once more behind it.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 STALE_DELAY = 1.0
@@ -37,8 +42,8 @@ M = TypeVar("M", bound=Ordered)
 
 class _Lane(Generic[M]):
     __slots__ = (
-        *("awaited", "current", "queue", "restart", "restart_at", "returned", "settled"),
-        "stale",
+        *("away", "away_until", "current", "first_away", "here", "last", "queue", "returned"),
+        "settled",
     )
 
     def __init__(self) -> None:
@@ -46,18 +51,59 @@ class _Lane(Generic[M]):
         self.settled = False
         self.returned = False
         self.queue: deque[M] = deque()
-        self.awaited: Place | None = None
-        """The place of the message that must come again before any later one."""
-        self.restart = 0
-        """Which restart that is."""
-        self.restart_at = 0.0
-        """When that message may come."""
-        self.stale: Place | None = None
-        """The first place of those that came too early and were sent back."""
+        self.here: dict[Place, list[M]] = {}
+        """What was admitted and is not settled, whether it has entered or not; with its copies."""
+        self.last: Place | None = None
+        """The last place of these, or a later one."""
+        self.away: dict[Place, int] = {}
+        """Where messages are missing that were given back, and by which restart each."""
+        self.first_away: Place | None = None
+        self.away_until = 0.0
+        """When the last of them may come."""
 
     @property
     def empty(self) -> bool:
-        return self.current is None and not self.queue and self.awaited is None
+        return self.current is None and not self.queue and not self.here and not self.away
+
+    def is_here(self, place: Place, message: M) -> None:
+        """A message was admitted."""
+        self.here.setdefault(place, []).append(message)
+        if self.last is None or place > self.last:
+            self.last = place
+
+    def is_gone(self, message: M) -> None:
+        """A message is settled; what is left of its copies is waited for on its own."""
+        here = self.here.pop(place := message.place, [])
+        if left := [one for one in here if one is not message and one.lease is not None]:
+            self.here[place] = left
+        elif not self.here:
+            self.last = None
+
+    def is_away(self, place: Place, restart: int, at: float = 0.0) -> None:
+        """A message was given back, and may come again at that time."""
+        self.away[place] = restart
+        self.away_until = max(self.away_until, at)
+        if self.first_away is None or place < self.first_away:
+            self.first_away = place
+
+    def is_back(self, places: Iterable[Place]) -> None:
+        """Wait for these no longer."""
+        for place in places:
+            del self.away[place]
+        self.first_away = min(self.away, default=None)
+        if not self.away:
+            self.away_until = 0.0
+
+
+@dataclass(slots=True)
+class Admitted(Generic[M]):
+    """Which messages are in order, and which are not."""
+
+    accepted: list[M] = field(default_factory=list)
+    stale: dict[float, list[M]] = field(default_factory=dict)
+    """Those that are to be given back, by the seconds after which they may come again."""
+    overtaken: list[M] = field(default_factory=list)
+    """What is here and is to be given back, for it comes once more behind an accepted one."""
 
 
 class Lanes(Generic[M]):
@@ -71,58 +117,73 @@ class Lanes(Generic[M]):
         """How many keys are known."""
         return len(self._lanes)
 
+    def _lane(self, key: str) -> _Lane[M]:
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = _Lane()
+        return lane
+
     # Messages come
 
-    def admit(self, messages: Sequence[M], *, now: float) -> tuple[list[M], dict[float, list[M]]]:
+    def admit(self, messages: Sequence[M], *, now: float) -> Admitted[M]:
         """Tell which of the messages that came are in order.
 
-        Returns those, and the others: stale ones, by the seconds after which they may come again.
+        Those that are stale may not come again at once: whatever keeps the one that is waited for
+        from coming, they must not come, go and come again as fast as the wire allows.
         """
-        accepted: list[M] = []
-        stale: dict[float, list[M]] = {}
+        result: Admitted[M] = Admitted()
         for message in messages:
-            lane = self._lanes.get(message.ordering_key) if message.ordering_key else None
-            if lane is not None and lane.awaited is not None:
-                place, overdue = message.place, now >= lane.restart_at + STALE_DELAY
-                instead = overdue and lane.stale is not None and place <= lane.stale
-                if place > lane.awaited and not instead:
-                    stale.setdefault(self._send_back(lane, place, now), []).append(message)
+            if key := message.ordering_key:
+                lane, place = self._lane(key), message.place
+                if lane.first_away is not None and place > lane.first_away:
+                    delay = max(STALE_DELAY, lane.away_until - now)
+                    result.stale.setdefault(delay, []).append(message)
+                    lane.is_away(place, self._restart())
                     continue
-                self._resume(message.ordering_key, lane)
-            accepted.append(message)
-        return accepted, stale
+                if place in lane.away:
+                    lane.is_back([place])
+                if place not in lane.here:  # otherwise it is a copy
+                    result.overtaken += self._let_go_after(lane, place)
+                lane.is_here(place, message)
+            result.accepted.append(message)
+        return result
 
-    def _send_back(self, lane: _Lane[M], place: Place, now: float) -> float:
-        """A stale message came; returns the seconds after which it may come again.
-
-        Not at once: whatever keeps the message that is waited for from coming, these must not come,
-        go and come again as fast as the wire allows. And it is a restart of its own, lest the key
-        is opened while they are gone; the first of them may open it, if that one never comes.
-        """
-        self._restarts += 1
-        lane.restart = self._restarts
-        lane.stale = place if lane.stale is None else min(place, lane.stale)
-        return max(STALE_DELAY, lane.restart_at - now)
-
-    def enter(self, messages: Iterable[M]) -> list[M]:
-        """Messages are leased; returns those to run now."""
+    def enter(self, messages: Iterable[M]) -> tuple[list[M], list[M]]:
+        """Messages are leased; returns those to run now, and those that are overtaken."""
         run: list[M] = []
+        overtaken: list[M] = []
         for message in messages:
             key = message.ordering_key
             if not key:
                 run.append(message)
-                continue
-            lane = self._lanes.get(key)
-            if lane is None:
-                lane = self._lanes[key] = _Lane()
-            lane.queue.append(message)
-            run += self._next(key, lane)
-        return run
+            elif message.lease is not None:
+                lane = self._lane(key)
+                last = lane.queue[-1] if lane.queue else lane.current
+                if last is not None and last.lease is not None and last.place > message.place:
+                    overtaken += self._let_go_after(lane, message.place)  # it came as a copy
+                lane.queue.append(message)
+                run += self._next(key, lane)
+        return run, overtaken
+
+    def _let_go_after(self, lane: _Lane[M], place: Place, at: float = 0.0) -> list[M]:
+        """Let go of what is here and later; it comes again, not before `at`."""
+        if lane.last is None or place >= lane.last:
+            return []
+        later: dict[M, Place] = {}
+        for each in sorted(each for each in lane.here if each > place):
+            later |= {one: each for one in lane.here.pop(each) if one.lease is not None}
+        lane.last = max(lane.here, default=None)
+        for each in later.values():
+            lane.is_away(each, self._restart(), at)
+        lane.queue = deque(one for one in lane.queue if one not in later)
+        if lane.current in later:
+            lane.settled = True
+        return list(later)
 
     def has(self, message: M) -> bool:
-        """Whether a message has entered and is not settled."""
+        """Whether a message is the one of its key that runs."""
         lane = self._lanes.get(message.ordering_key)
-        return lane is not None and (lane.current is message or message in lane.queue)
+        return lane is not None and lane.current is message
 
     def waits(self, message: M) -> bool:
         """Whether a message has entered and waits for its turn."""
@@ -133,7 +194,8 @@ class Lanes(Generic[M]):
 
     def acked(self, message: M) -> list[M]:
         """A message was acked; returns what to run now."""
-        return self._settle(message)
+        lane = self._lanes.get(message.ordering_key)
+        return [] if lane is None else self._settle(lane, message)
 
     def returned(self, message: M) -> list[M]:
         """A message's callback has ended; returns what to run now."""
@@ -146,39 +208,17 @@ class Lanes(Generic[M]):
     def given_back(self, message: M, *, at: float) -> tuple[list[M], list[M]]:
         """A message was given back, or its lease has ended; it comes again, not before `at`.
 
-        Returns what to run now, and the later ones of its key that have entered, which are to be
-        given back as well. If it has not entered itself, whatever has is earlier.
+        Returns what to run now, and the later ones of its key that are here, which are to be given
+        back as well.
         """
-        key = message.ordering_key
-        if not key:
+        if not message.ordering_key:
             return [], []
-        lane = self._lanes.get(key)
-        if lane is None:
-            lane = self._lanes[key] = _Lane()
-        later: list[M] = []
-        if lane.current is message:
-            later = [*lane.queue]
-            lane.queue.clear()
-        elif message in lane.queue:
-            while lane.queue[-1] is not message:
-                later.insert(0, lane.queue.pop())
-            lane.queue.pop()
-        self._wait_for(lane, message, at)
-        run = self._settle(message)
-        return run, [one for one in later if one.lease is not None]
-
-    def overtaken(self, message: M, *, at: float) -> list[M]:
-        """A message whose turn is over comes again after all, before everything that has entered.
-
-        Returns what is to be given back. What runs of its key goes on.
-        """
-        lane = self._lanes.get(message.ordering_key)
-        if lane is None:
-            lane = self._lanes[message.ordering_key] = _Lane()
-        later = [one for one in lane.queue if one.lease is not None]
-        lane.queue.clear()
-        self._wait_for(lane, message, at)
-        return later
+        lane, place = self._lane(message.ordering_key), message.place
+        lane.is_away(place, self._restart(), at)
+        later = self._let_go_after(lane, place, at)
+        if message in lane.queue:
+            lane.queue.remove(message)
+        return self._settle(lane, message), later
 
     def give_up(self) -> list[M]:
         """Order does not matter after all; returns everything that waits."""
@@ -187,43 +227,41 @@ class Lanes(Generic[M]):
 
     # Restarts
 
-    def restart_of(self, key: str) -> int | None:
-        """The number of a key's restart, if it waits for a message to come again."""
-        lane = self._lanes.get(key)
-        return None if lane is None or lane.awaited is None else lane.restart
+    def restart_of(self, message: M) -> int | None:
+        """The number of the restart that waits for a message to come again, if one does."""
+        lane = self._lanes.get(message.ordering_key)
+        return None if lane is None else lane.away.get(message.place)
 
     def put_off(self, key: str, *, until: float) -> None:
-        """The message that a key waits for will not come before then."""
+        """A message that a key waits for will not come before then."""
         lane = self._lanes.get(key)
-        if lane is not None and lane.awaited is not None:
-            lane.restart_at = max(lane.restart_at, until)
+        if lane is not None and lane.away:
+            lane.away_until = max(lane.away_until, until)
 
     def all_read(self, restarts: Iterable[tuple[str, int]]) -> None:
-        """Everything sent before these keys' messages were given back has been read.
+        """Everything sent before these messages were given back has been read.
 
-        Each restart is a key and its number; one that another has followed does not count.
+        Each restart is a key and its number; one that another of the same message has followed does
+        not count.
         """
+        numbers: dict[str, set[int]] = {}
         for key, number in restarts:
-            lane = self._lanes.get(key)
-            if lane is not None and self.restart_of(key) == number:
-                self._resume(key, lane)
+            numbers.setdefault(key, set()).add(number)
+        for key, read in numbers.items():
+            if (lane := self._lanes.get(key)) is not None:
+                lane.is_back([place for place, number in lane.away.items() if number in read])
+                self._forget_if_empty(key, lane)
 
-    def _wait_for(self, lane: _Lane[M], message: M, at: float) -> None:
-        """Let no later message in before this one, unless an earlier one is waited for."""
-        if lane.awaited is None or message.place < lane.awaited:
-            self._restarts += 1
-            lane.restart, lane.restart_at = self._restarts, at
-            lane.awaited, lane.stale = message.place, None
+    def _restart(self) -> int:
+        self._restarts += 1
+        return self._restarts
 
-    def _resume(self, key: str, lane: _Lane[M]) -> None:
-        lane.awaited = lane.stale = None
+    def _forget_if_empty(self, key: str, lane: _Lane[M]) -> None:
         if lane.empty:
             del self._lanes[key]
 
-    def _settle(self, message: M) -> list[M]:
-        lane = self._lanes.get(message.ordering_key)
-        if lane is None:
-            return []
+    def _settle(self, lane: _Lane[M], message: M) -> list[M]:
+        lane.is_gone(message)
         if lane.current is message:
             lane.settled = True
         return self._next(message.ordering_key, lane)
@@ -238,6 +276,5 @@ class Lanes(Generic[M]):
                 if message.lease is not None:
                     lane.current = message
                     return [message]
-        if lane.empty:
-            del self._lanes[key]
+        self._forget_if_empty(key, lane)
         return []

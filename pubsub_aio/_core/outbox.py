@@ -210,7 +210,7 @@ class Outbox:
             rest = dataclasses.replace(request, ids=again)
             if not self._try_again(rest, error, now, chance):
                 for ack_id in again:
-                    outcome.failed[ack_id] = _failure(ack_id, error)
+                    outcome.failed[ack_id] = _unconfirmed(ack_id, error)
         return outcome
 
     def _try_again(self, request: Request, error: ServiceError, now: float, chance: float) -> bool:
@@ -246,6 +246,10 @@ class Outbox:
 def _failure(ack_id: str, error: ServiceError) -> SettleError:
     if error.code == "INVALID_ARGUMENT":
         return InvalidAckIdError(ack_id, error.message)
+    return _unconfirmed(ack_id, error)
+
+
+def _unconfirmed(ack_id: str, error: ServiceError) -> UnconfirmedError:
     failure = UnconfirmedError(ack_id)
     failure.__cause__ = error
     return failure

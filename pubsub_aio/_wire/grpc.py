@@ -156,6 +156,15 @@ class GrpcStream:
         except (*_ERRORS, asyncio.InvalidStateError) as error:
             raise await self._ending(error) from error
 
+    async def done_writing(self) -> None:
+        """Send no more; the server ends the stream."""
+        if self._call is None or self._cancelled:
+            raise service_error("CANCELLED", "the stream is not open")
+        try:
+            await self._call.done_writing()
+        except (*_ERRORS, asyncio.InvalidStateError) as error:
+            raise await self._ending(error) from error
+
     async def read(self) -> bytes:
         """The next response."""
         self._guard.check()

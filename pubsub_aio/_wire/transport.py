@@ -43,6 +43,13 @@ class PullStream(Protocol):
             ServiceError: The stream has ended, or cannot be opened.
         """
 
+    async def done_writing(self) -> None:
+        """Send no more; the server then ends the stream, and everything that it sent can be read.
+
+        Raises:
+            ServiceError: The stream has ended.
+        """
+
     async def read(self) -> bytes:
         """The next response.
 

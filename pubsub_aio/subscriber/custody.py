@@ -175,7 +175,7 @@ class Custody(Keeping[M]):
         if outcome.failed and request.is_extension and self.exactly_once:
             failed = outcome.failed.items()
             self._lose({one for one, why in failed if isinstance(why, InvalidAckIdError)})
-        if self._restarts and request.seconds is not None:
+        if self._restarts and request.seconds is not None and not request.is_extension:
             self._restarting([*outcome.confirmed, *outcome.failed], request.seconds)
         if self.leases.received or not self.room.is_set():
             self.lease_more()
@@ -196,4 +196,4 @@ class Custody(Keeping[M]):
             for one in hopeless:
                 del self._acking[one]
             self._sender.give_up(hopeless, "an earlier message of its key was not acked")
-            self._bring_back(refused)
+            self._settled(refused, acked=False, told=False)

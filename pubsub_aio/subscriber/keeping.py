@@ -19,6 +19,7 @@ from pubsub_aio.subscriber.held import Held
 from pubsub_aio.subscriber.options import Options
 from pubsub_aio.subscriber.overdue import Overdue
 from pubsub_aio.subscriber.receipts import Receipts
+from pubsub_aio.subscriber.restarts import Restart
 from pubsub_aio.subscriber.sender import Sender
 
 log = logging.getLogger("pubsub_aio.subscriber")
@@ -58,16 +59,16 @@ class Keeping(Generic[M]):
         """Set when the server has answered, and so may have room for more."""
         self.watch_all = True
         """Whether every callback's end must be told."""
-        self.on_restart: Callable[[str, int, float], None] = lambda *_: None
-        """Called with the key of a message that was given back, the number of that restart, and
-        the seconds after which it may come again."""
+        self.on_restart: Callable[[list[Restart], float], None] = lambda *_: None
+        """Called with the restarts of messages that were given back, and the seconds after which
+        these may come again."""
         self._sender = sender
         self._report = report
         self._options = options
         self._ordered: bool | None = None
         self._follow_up = True  # something depends on which message is settled
         self._lanes: Lanes[M] = Lanes()
-        self._restarts: dict[str, tuple[str, int, float, bool]] = {}
+        self._restarts: dict[str, tuple[Restart, bool]] = {}  # by ack id; whether it was stale
         self._max_unsent = max(_MIN_UNSENT, 4 * options.flow_control.max_outstanding_messages)
         self._closed = False
         self._acked: list[Block[M]] = []  # of which messages were acked, and not counted yet
@@ -152,12 +153,7 @@ class Keeping(Generic[M]):
             self._tell_nack(messages)
             return
         if self._ordered is not False:
-            messages, stale = self._lanes.admit(messages, now=block.received_at)
-            for delay, ones in stale.items():
-                self.counts["stale"] += len(ones)
-                self._tell_nack(ones, math.ceil(delay))
-                for message in ones:
-                    self._await_restart(message, math.ceil(delay), stale=True)
+            messages = self._admit(messages, block.received_at)
         if self.leases.exactly_once:
             for message in messages:
                 self._receipts.add(message, self._ids([message]))
@@ -212,7 +208,9 @@ class Keeping(Generic[M]):
             return
         for messages in self.leases.take(now=self._loop.time()):
             if self._ordered is not False:
-                self._run(self._lanes.enter(messages))
+                ready, overtaken = self._lanes.enter(messages)
+                self._take_back(overtaken)
+                self._run(ready)
             else:
                 self.deliver(messages)
         if not self.room.is_set():
@@ -241,36 +239,54 @@ class Keeping(Generic[M]):
         if acked:
             self._run(self._lanes.acked(message))
             return
-        entered = self._lanes.has(message)
         ready, later = self._lanes.given_back(message, at=self._loop.time() + delay)
-        self._restart(message, later, delay, entered=entered, told=told)
+        self._expect([message], told=told)
+        self._take_back(later, delay)
         self._run(ready)
 
-    def _bring_back(self, message: M) -> None:
-        """A message whose turn is over comes again, and so do all later ones of its key."""
-        later = self._lanes.overtaken(message, at=self._loop.time())
-        self._restart(message, later, 0, entered=True, told=False)
+    # Messages that come again
 
-    def _restart(
-        self, message: M, later: list[M], delay: int, *, entered: bool, told: bool
-    ) -> None:
-        """Give back what is later than a message, and wait for that to come again."""
-        key = message.ordering_key
-        for one in later:
-            self.leases.release(one)
-        if entered:  # then all that has not entered is later
-            later += self.leases.withdraw(lambda one: one.ordering_key == key)
-            later += self._receipts.withdraw(lambda one: one.ordering_key == key)
-        self._tell_nack(later, delay)
-        self._await_restart(message, delay)
-        if not told:
-            self._restarting([message.ack_id], delay)
+    def _admit(self, messages: list[M], now: float) -> list[M]:
+        """Those messages that are in order; the others are given back."""
+        admitted = self._lanes.admit(messages, now=now)
+        for delay, stale in admitted.stale.items():
+            self.counts["stale"] += len(stale)
+            self._tell_nack(stale, math.ceil(delay))
+            self._expect(stale, stale=True)
+        self._take_back(admitted.overtaken)
+        return admitted.accepted
 
-    def _await_restart(self, message: M, delay: int, *, stale: bool = False) -> None:
-        """When the server has answered, see to it that a message's key goes on."""
-        key = message.ordering_key
-        if (number := self._lanes.restart_of(key)) is not None:
-            self._restarts[message.ack_id] = (key, number, delay, stale)
+    def _take_back(self, messages: list[M], delay: int = 0) -> None:
+        """Let go of messages that come again behind an earlier one; who works on them goes on."""
+        if not messages:
+            return
+        gone = set(messages)
+        withdrawn = self.leases.withdraw(lambda one: one in gone)
+        withdrawn += self._receipts.withdraw(lambda one: one in gone)
+        for message in gone.difference(withdrawn):
+            self.leases.release(message)
+            if self._lanes.has(message):
+                self._overdue.expire(message, begun=True)
+            self._overdue.settled(message)
+        self._watch()
+        self._tell_nack(messages, delay)
+        self._expect(messages)
+
+    def _expect(self, messages: list[M], *, told: bool = True, stale: bool = False) -> None:
+        """When the server has answered, see to it that the keys of these go on.
+
+        Args:
+            messages: All of them were given back.
+            told: Whether the server is told of it, and so will answer.
+            stale: Whether they came too early.
+        """
+        for message in messages:
+            if (number := self._lanes.restart_of(message)) is not None:
+                restart = (message.ordering_key, number)
+                if told:
+                    self._restarts[message.ack_id] = (restart, stale)
+                else:
+                    self.on_restart([restart], 0.0)
 
     def _leave(self, message: M) -> None:
         """Let the deadline of a message pass.
@@ -389,15 +405,16 @@ class Keeping(Generic[M]):
 
     def _received_surely(self, outcome: Outcome) -> None:
         """Exactly-once: keep the messages whose receipt is confirmed, forget the others."""
-        answered = self._receipts.answered(outcome)
-        if answered.ready:
-            self._keep_sure(answered.ready)
-        self._tell_nack(answered.later)
-        for message in answered.refused:
+        refused = self._receipts.answered(outcome)
+        for message in refused:
+            message.lease = None
+        for message in refused:
             lost = isinstance(outcome.failed.get(message.ack_id), InvalidAckIdError)
             if not lost:  # it may be here, for all the server knows
                 self._tell_nack([message])
             self._settled(message, acked=False, told=not lost)
+        if ready := self._receipts.ready():
+            self._keep_sure(ready)
         if not self.room.is_set():
             self._bound()
 
@@ -417,30 +434,28 @@ class Keeping(Generic[M]):
     def _lose(self, ack_ids: set[str]) -> None:
         """Exactly-once: the server has given these to somebody else; who works on them goes on."""
         self.counts["lost"] += len(ack_ids)
-        self.leases.withdraw(lambda message: message.ack_id in ack_ids)
         lost = [message for message in self.leases.held() if message.ack_id in ack_ids]
         for message in lost:
             self.leases.release(message)
             self._overdue.expire(message, begun=not self._lanes.waits(message))
+        lost += self.leases.withdraw(lambda message: message.ack_id in ack_ids)
         for message in lost:
             self._settled(message, acked=False, told=False)
         self._watch()
 
     def _restarting(self, ack_ids: list[str], seconds: int) -> None:
         """The server knows that these were given back, to come again after that many seconds."""
-        for ack_id in ack_ids:
-            key, number, delay, stale = self._restarts.get(ack_id, ("", 0, -1.0, False))
-            if delay != seconds:  # it is about something else
-                continue
-            del self._restarts[ack_id]
-            if delay:
-                delay += _SLACK
+        found = [self._restarts.pop(one) for one in ack_ids if one in self._restarts]
+        if not found:
+            return
+        delay = seconds + _SLACK if seconds else 0.0
+        for (key, _), stale in found:
             if delay and not stale:
                 self._lanes.put_off(key, until=self._loop.time() + delay)
-            self.on_restart(key, number, delay)
+        self.on_restart([restart for restart, _ in found], delay)
 
-    def all_read(self, restarts: list[tuple[str, int]]) -> None:
-        """Whatever was sent before these keys' messages were given back has been read."""
+    def all_read(self, restarts: list[Restart]) -> None:
+        """Whatever was sent before these messages were given back has been read."""
         self._lanes.all_read(restarts)
 
     # The end

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from pubsub_aio._core.outbox import Outcome
@@ -18,16 +17,6 @@ class Keyed(Protocol):
 
 
 M = TypeVar("M", bound=Keyed)
-
-
-@dataclass(slots=True)
-class Answered(Generic[M]):
-    """What became of receipts."""
-
-    ready: list[M] = field(default_factory=list)
-    refused: list[M] = field(default_factory=list)
-    later: list[M] = field(default_factory=list)
-    """What comes after a refused one of its key, and so is out of order."""
 
 
 class Receipts(Generic[M]):
@@ -46,6 +35,8 @@ class Receipts(Generic[M]):
         self._by_id: dict[str, M] = {}
         self._left: dict[M, int] = {}  # answers that are to come, in the order the messages came
         self._refused: dict[M, set[str]] = {}
+        self._ready: list[M] = []
+        self._keys: set[str] = set()  # of which some may be ready
 
     def __len__(self) -> int:
         """How many messages wait here."""
@@ -57,10 +48,12 @@ class Receipts(Generic[M]):
         self._by_id.update(dict.fromkeys(ids, message))
         self._left[message] = len(ids)
 
-    def answered(self, outcome: Outcome) -> Answered[M]:
-        """The server has answered."""
-        result: Answered[M] = Answered()
-        keys: set[str] = set()
+    def answered(self, outcome: Outcome) -> list[M]:
+        """The server has answered; returns those of which nothing is left.
+
+        What is later of their keys is to be withdrawn before it is asked what is ready.
+        """
+        gone: list[M] = []
         for ack_id in (*outcome.confirmed, *outcome.failed):
             message = self._by_id.pop(ack_id, None)
             if message is None:
@@ -71,36 +64,27 @@ class Receipts(Generic[M]):
             if self._left[message]:
                 continue
             refused = self._refused.pop(message, None)
+            self._keys.add(message.ordering_key)
             if refused is not None and not self._leave_out(message, refused):
-                self._refuse(message, result)
-            elif message.ordering_key:
-                keys.add(message.ordering_key)
-            else:
                 del self._left[message]
-                result.ready.append(message)
-        if keys:
-            self._in_order(keys, result)
-        return result
+                gone.append(message)
+            elif not message.ordering_key:
+                del self._left[message]
+                self._ready.append(message)
+        return gone
 
-    def _refuse(self, message: M, result: Answered[M]) -> None:
-        """Forget a message, and what is later of its key."""
-        result.refused.append(message)
-        messages = list(self._left)
-        after = messages[messages.index(message) + 1 :]
-        key = message.ordering_key
-        later = {one for one in after if key and one.ordering_key == key}
-        del self._left[message]
-        result.later += self.withdraw(lambda one: one in later)
-
-    def _in_order(self, keys: set[str], result: Answered[M]) -> None:
-        """Let go the first messages of these keys whose answers have come."""
-        for message in list(self._left):
+    def ready(self) -> list[M]:
+        """Those that can be handed over now."""
+        ready, self._ready = self._ready, []
+        keys, self._keys = self._keys - {""}, set()
+        for message in list(self._left) if keys else ():
             if message.ordering_key in keys:
                 if self._left[message]:
                     keys.discard(message.ordering_key)
                 else:
                     del self._left[message]
-                    result.ready.append(message)
+                    ready.append(message)
+        return ready
 
     def withdraw(self, match: Callable[[M], bool]) -> list[M]:
         """Wait no longer for those that match, and return them."""

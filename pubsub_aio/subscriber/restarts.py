@@ -6,6 +6,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+Restart = tuple[str, int]
+"""The key of a message that was given back, and which of its restarts that is."""
+
 
 class Reader(Protocol):
     """Who reads messages from the server."""
@@ -28,67 +31,53 @@ class Restarts:
 
     Args:
         readers: Everybody who reads messages.
-        all_read: Is told the restarts, keys and numbers, for which that holds.
+        all_read: Is told the restarts for which that holds.
         deadline: Returns the seconds after which what was not read has expired on the server.
     """
 
     def __init__(
         self,
         readers: Sequence[Reader],
-        all_read: Callable[[list[tuple[str, int]]], None],
+        all_read: Callable[[list[Restart]], None],
         deadline: Callable[[], float],
     ) -> None:
         self._readers = readers
         self._all_read = all_read
         self._deadline = deadline
         self._ended = False
-        self._due: dict[str, int] = {}
+        self._due: list[Restart] = []
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._later: dict[tuple[str, int], asyncio.TimerHandle] = {}
+        self._later: dict[Restart, asyncio.TimerHandle] = {}  # by the first of each group
 
-    def add(self, key: str, number: int, delay: float) -> None:
-        """A message of this key was given back, and may come again after the delay.
-
-        Args:
-            key: The ordering key.
-            number: Which of its restarts this is.
-            delay: Seconds.
-        """
+    def add(self, restarts: list[Restart], delay: float) -> None:
+        """Messages were given back, and may come again after that many seconds."""
         if self._ended:
             return
         if delay:
-            if (sooner := self._later.pop((key, number), None)) is not None:
-                sooner.cancel()
-            timer = self._loop.call_later(delay, self._after, key, number)
-            self._later[key, number] = timer
+            timer = self._loop.call_later(delay, self._after, restarts)
+            self._later[restarts[0]] = timer
         else:
-            self._due[key] = max(number, self._due.get(key, number))
+            self._due += restarts
             self._wake.set()
 
-    def _after(self, key: str, number: int) -> None:
-        self._later.pop((key, number), None)
-        self.add(key, number, 0.0)
+    def _after(self, restarts: list[Restart]) -> None:
+        del self._later[restarts[0]]
+        self.add(restarts, 0.0)
 
     async def run(self) -> None:
         """Do so until cancelled."""
         try:
-            async with asyncio.TaskGroup() as tasks:
-                while True:
-                    await self._wake.wait()
-                    self._wake.clear()
-                    due, self._due = self._due, {}
-                    tasks.create_task(self._follow(due))
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                due, self._due = self._due, []
+                read = await asyncio.gather(*(one.everything_read() for one in self._readers))
+                if all(read):
+                    self._all_read(due)
+                else:  # what was in a stream that ended comes again when it expires
+                    self.add(due, self._deadline())
         finally:
             self._ended = True
             for timer in self._later.values():
                 timer.cancel()
-
-    async def _follow(self, restarts: dict[str, int]) -> None:
-        read = await asyncio.gather(*(reader.everything_read() for reader in self._readers))
-        if all(read):
-            self._all_read(list(restarts.items()))
-            return
-        # What was in a stream that ended is lost; the server sends it again when it expires.
-        for key, number in restarts.items():
-            self.add(key, number, self._deadline())

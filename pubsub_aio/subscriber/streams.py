@@ -73,6 +73,7 @@ class StreamReader:
         self._pings: deque[asyncio.Future[bool]] = deque(maxlen=_MAX_PINGS)
         self._heard_at = self._loop.time()
         self._ping_now = asyncio.Event()
+        self._ending: asyncio.Future[bool] | None = None  # as the stream is read to its end
 
     # Life
 
@@ -88,8 +89,11 @@ class StreamReader:
             await self._custody.room.wait()
             began = self._loop.time()
             error = await self._session()
-            reopening = self._reopening and error.code == "CANCELLED"
+            reopening = self._reopening and error.code in ("CANCELLED", "UNAVAILABLE")
             self._reopening = False
+            if self._ending is not None:
+                self._ending.set_result(reopening)
+                self._ending = None
             lasted = self._loop.time() - began >= SETTLED and self._dead is None
             worked = self._useful or lasted or reopening
             self._vitals.lost(None if reopening else error, was_open=self._open, worked=worked)
@@ -105,10 +109,10 @@ class StreamReader:
         if self._stream is None:
             return
         self._reopening = True
-        if not self._answers_pings or not self._custody.ordered:
+        if self._custody.ordered is False:
             self._stream.cancel()
-        else:  # with the answer to a ping: what is unread in a stream that ends comes late, and so
-            self._ping_now.set()  # what comes before it would be out of order
+        else:  # what is unread in a stream that is cancelled comes late, so it must be read first
+            self._ping_now.set()
 
     async def _session(self) -> ServiceError:
         """Open a stream and listen until it ends; returns how it ended."""
@@ -189,23 +193,39 @@ class StreamReader:
                     async with asyncio.timeout(policy.ping_interval):
                         await self._ping_now.wait()
                 self._ping_now.clear()
-                reopening = self._reopening
-                answer = await self._ping(stream)
+                if self._reopening:
+                    await self._drain(stream)
+                    return
+                unanswered = self._pings if self._answers_pings else ()
+                answer = unanswered[-1] if unanswered else await self._ping(stream)
                 try:
                     async with asyncio.timeout(policy.ping_timeout):
                         await asyncio.shield(answer)
-                    if reopening:
-                        stream.cancel()
-                        return
                 except TimeoutError:
-                    silent = self._loop.time() - self._heard_at >= policy.ping_timeout
-                    if silent and self._answers_pings and self._custody.room.is_set():
+                    if self._is_silent and self._answers_pings:
                         self._dead = service_error(
                             "UNAVAILABLE",
                             f"the stream gave no sign of life for {policy.ping_timeout:g} s",
                         )
                         stream.cancel()
                         return
+
+    @property
+    def _is_silent(self) -> bool:
+        """Whether the stream is listened to, and nothing is heard."""
+        silence = self._loop.time() - self._heard_at
+        return self._custody.room.is_set() and silence >= self._policy.ping_timeout
+
+    async def _drain(self, stream: PullStream) -> None:
+        """Let the server end the stream; if it does not, cancel it when nothing comes any more."""
+        async with self._writing:
+            self._ending = self._loop.create_future()
+            await stream.done_writing()
+        while True:
+            await asyncio.sleep(self._policy.ping_timeout)
+            if self._is_silent:
+                stream.cancel()
+                return
 
     async def _ping(self, stream: PullStream) -> asyncio.Future[bool]:
         answer = self._loop.create_future()
@@ -229,6 +249,8 @@ class StreamReader:
         stream = self._stream
         if stream is None or not self._answers_pings:
             return True
+        if self._ending is not None:
+            return await asyncio.shield(self._ending)
         try:
             answered = await asyncio.shield(await self._ping(stream))
         except ServiceError:

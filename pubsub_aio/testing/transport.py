@@ -115,6 +115,12 @@ class MemoryStream:
             self.cancel()
             raise
 
+    async def done_writing(self) -> None:
+        """Send no more; the emulator ends the stream."""
+        if self._cancelled or self._stream is None:
+            raise service_error("CANCELLED", "the stream is not open")
+        self._stream.requests.close(drop=False)
+
     async def read(self) -> bytes:
         """The next response."""
         await asyncio.sleep(0)

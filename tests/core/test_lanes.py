@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pubsub_aio import FlowControl, Message, SubscriberClient
-from pubsub_aio._core.lanes import STALE_DELAY, Lanes
+from pubsub_aio._core.lanes import STALE_DELAY, Admitted, Lanes
 from pubsub_aio._wire import schema
 from pubsub_aio.subscriber.messages import MessageCustody
 from pubsub_aio.subscriber.options import Options
@@ -43,9 +43,20 @@ def words(*ids: str, key: str = "k") -> list[Word]:
 
 
 def come(lanes: Lanes[Word], *messages: Word, now: float = 0.0) -> tuple[list[Word], list[Word]]:
-    """Messages come and are leased; which run, and which are stale."""
-    accepted, stale = lanes.admit(messages, now=now)
-    return lanes.enter(accepted), [message for part in stale.values() for message in part]
+    """Messages come and are leased; which run, and which are stale. None is overtaken."""
+    admitted = lanes.admit(messages, now=now)
+    assert admitted.overtaken == []
+    run, overtaken = lanes.enter(admitted.accepted)
+    assert overtaken == []
+    return run, [message for part in admitted.stale.values() for message in part]
+
+
+def overtake(lanes: Lanes[Word], *messages: Word) -> list[Word]:
+    """Messages come; what is to be given back therefore."""
+    overtaken = lanes.admit(messages, now=0).overtaken
+    for one in overtaken:
+        one.lease = None
+    return overtaken
 
 
 def lanes_with(*messages: Word) -> Lanes[Word]:
@@ -77,11 +88,11 @@ def give_back(
     return run, later
 
 
-def restart(lanes: Lanes[Word], key: str = "k") -> int:
-    """The number of a key's restart."""
-    number = lanes.restart_of(key)
+def restart(lanes: Lanes[Word], message: Word) -> tuple[str, int]:
+    """The restart that waits for a message."""
+    number = lanes.restart_of(message)
     assert number is not None
-    return number
+    return message.ordering_key, number
 
 
 # One at a time
@@ -191,9 +202,8 @@ def test_what_is_stale_is_told_apart_from_the_rest_of_a_response() -> None:
     lanes.returned(a)
     again, later = words("a", "b")
 
-    assert lanes.admit([stale, other, plain, again, later], now=0) == (
-        [other, plain, again, later],
-        {STALE_DELAY: [stale]},
+    assert lanes.admit([stale, other, plain, again, later], now=0) == Admitted(
+        [other, plain, again, later], {STALE_DELAY: [stale]}
     )
 
 
@@ -203,8 +213,9 @@ def test_what_is_stale_may_come_again_when_its_predecessor_may() -> None:
     lanes = lanes_with(a)
     give_back(lanes, a, at=30.0)
 
-    assert lanes.admit([b], now=10.0) == ([], {20.0: [b]})
-    assert lanes.admit([c], now=31.0) == ([], {STALE_DELAY: [c]})  # not as fast as the wire is
+    assert lanes.admit([b], now=10.0) == Admitted([], {20.0: [b]})
+    # Not as fast as the wire allows.
+    assert lanes.admit([c], now=31.0) == Admitted([], {STALE_DELAY: [c]})
 
 
 def test_after_a_nack_the_key_opens_when_everything_was_read() -> None:
@@ -213,7 +224,7 @@ def test_after_a_nack_the_key_opens_when_everything_was_read() -> None:
     lanes = lanes_with(a)
     give_back(lanes, a)
     lanes.returned(a)
-    lanes.all_read([("k", restart(lanes)), ("another", 1)])
+    lanes.all_read([restart(lanes, a), ("another", 1)])
     assert len(lanes) == 0
 
     assert come(lanes, b) == ([b], [])
@@ -222,7 +233,7 @@ def test_after_a_nack_the_key_opens_when_everything_was_read() -> None:
 def test_that_everything_was_read_changes_nothing_for_a_key_in_order() -> None:
     a, b = words("a", "b")
     lanes = lanes_with(a, b)
-    assert lanes.restart_of("k") is None
+    assert lanes.restart_of(a) is None
     lanes.all_read([("k", 0), ("k", 1)])
 
     assert finish(lanes, a) == [b]
@@ -234,17 +245,17 @@ def test_an_older_restart_does_not_open_the_key_for_a_newer_one() -> None:
     lanes = lanes_with(a)
     give_back(lanes, a)
     lanes.returned(a)
-    first = restart(lanes)
+    first = restart(lanes, a)
     again = Word("a")
     assert come(lanes, again) == ([again], [])
-    assert lanes.restart_of("k") is None
+    assert lanes.restart_of(a) is None
     give_back(lanes, again)
     lanes.returned(again)
-    second = restart(lanes)
+    second = restart(lanes, a)
 
-    lanes.all_read([("k", first)])
-    assert lanes.restart_of("k") == second
-    lanes.all_read([("k", second)])
+    lanes.all_read([first])
+    assert restart(lanes, a) == second
+    lanes.all_read([second])
     assert come(lanes, b) == ([b], [])
 
 
@@ -254,34 +265,109 @@ def test_what_is_sent_back_keeps_the_key_closed_until_it_may_have_come() -> None
     lanes = lanes_with(a)
     give_back(lanes, a)
     lanes.returned(a)
-    before = restart(lanes)
 
     assert come(lanes, b) == ([], [b])
-    lanes.all_read([("k", before)])
+    lanes.all_read([restart(lanes, a)])
     assert come(lanes, c) == ([], [c])
-    lanes.all_read([("k", restart(lanes))])
+    lanes.all_read([restart(lanes, b), restart(lanes, c)])
     assert come(lanes, Word("d"))[1] == []
 
 
-def test_the_first_that_was_sent_back_opens_the_key_if_the_awaited_one_does_not_come() -> None:
+def test_what_was_sent_back_opens_the_key_when_the_one_before_it_is_not_waited_for() -> None:
+    """H4: the message went to somebody else, but the key has come back here."""
     a, b, c = words("a", "b", "c")
     lanes = lanes_with(a)
     give_back(lanes, a)
     lanes.returned(a)
     assert come(lanes, b, c) == ([], [b, c])
+    lanes.all_read([restart(lanes, a)])
 
     assert come(lanes, c, now=STALE_DELAY) == ([], [c])
-    assert come(lanes, b, now=STALE_DELAY) == ([b], [])
+    assert come(lanes, b, c, now=STALE_DELAY) == ([b], [])
 
 
-def test_an_earlier_message_than_the_awaited_one_opens_the_key() -> None:
-    """H4: the server has gone back further; all that follows is in order."""
-    b, a = words("b", "a")
+def test_however_late_it_comes_a_message_that_was_sent_back_opens_no_key() -> None:
+    """H4: it may be another copy that was on its way for as long."""
+    a, b = words("a", "b")
+    lanes = lanes_with(a)
+    give_back(lanes, a)
+    lanes.returned(a)
+
+    for now in (0.0, STALE_DELAY, 100.0):
+        assert come(lanes, b, now=now) == ([], [b])
+
+
+def test_an_earlier_message_than_the_awaited_one_is_let_in() -> None:
+    """H4: but what is later than the awaited one waits for it all the same."""
+    b, a, c = words("b", "a", "c")
     lanes = lanes_with(b)
     give_back(lanes, b)
     lanes.returned(b)
 
     assert come(lanes, a) == ([a], [])
+    assert come(lanes, c) == ([], [c])
+    assert come(lanes, again := Word("b"), c) == ([], [])
+    assert finish(lanes, a) == [again]
+
+
+# Overtaken
+
+
+def test_when_an_earlier_message_comes_later_ones_come_once_more_behind_it() -> None:
+    """H4: an ack was lost, and the server has begun the key again."""
+    a, b, c = words("a", "b", "c")
+    lanes = lanes_with(a, b, c)
+    assert finish(lanes, a) == [b]
+    again = words("a", "b", "c")
+
+    assert overtake(lanes, *again) == [b, c]
+    assert lanes.enter(again) == ([], [])
+    assert lanes.returned(b) == [again[0]]
+    assert finish(lanes, again[0]) == [again[1]]
+    assert finish(lanes, again[1]) == [again[2]]
+
+
+def test_what_was_overtaken_keeps_out_what_is_later() -> None:
+    a, b, c, d = words("a", "b", "c", "d")
+    lanes = lanes_with(a, b, c)
+    assert finish(lanes, a) == [b]
+    assert overtake(lanes, again := Word("a")) == [b, c]
+    assert lanes.enter([again]) == ([], [])
+
+    assert come(lanes, d) == ([], [d])
+    assert come(lanes, *words("b", "c", "d")) == ([], [])
+
+
+def test_what_has_not_entered_is_overtaken_too() -> None:
+    """H4: it waits for its lease, or for its receipt to be confirmed."""
+    lanes: Lanes[Word] = Lanes()
+    b, c = words("b", "c")
+    assert lanes.admit([b, c], now=0).accepted == [b, c]
+    a = Word("a")
+
+    assert overtake(lanes, a) == [b, c]
+    assert lanes.enter([a]) == ([a], [])
+
+
+def test_copies_of_what_is_here_overtake_nothing() -> None:
+    a, b, c = words("a", "b", "c")
+    lanes = lanes_with(a, b, c)
+
+    assert lanes.admit(words("a", "b", "c"), now=0).overtaken == []
+    assert finish(lanes, a) == [b]
+
+
+def test_a_copy_overtakes_if_what_it_is_a_copy_of_is_settled_when_it_enters() -> None:
+    """H4: the receipt of the copy was confirmed meanwhile."""
+    a, b, c = words("a", "b", "c")
+    lanes = lanes_with(a, b, c)
+    copy = Word("a")
+    assert lanes.admit([copy], now=0) == Admitted([copy])
+    assert finish(lanes, a) == [b]
+
+    assert lanes.enter([copy]) == ([], [b, c])
+    b.lease = c.lease = None
+    assert lanes.returned(b) == [copy]
 
 
 def test_a_nacked_key_stays_blocked_until_its_callback_ends() -> None:
@@ -300,7 +386,7 @@ def test_a_key_whose_callback_runs_on_stays_blocked_when_everything_was_read() -
     a, b = words("a", "b")
     lanes = lanes_with(a)
     give_back(lanes, a)
-    lanes.all_read([("k", restart(lanes))])
+    lanes.all_read([restart(lanes, a)])
     assert come(lanes, b) == ([], [])
 
     assert lanes.returned(a) == [b]
@@ -314,7 +400,7 @@ def test_a_message_may_be_nacked_again_and_again() -> None:
         assert give_back(lanes, a) == ([], [b])
         assert lanes.returned(a) == []
         assert len(lanes) == 1
-    lanes.all_read([("k", restart(lanes))])
+    lanes.all_read([restart(lanes, a), restart(lanes, b)])
 
     assert len(lanes) == 0
 
@@ -352,11 +438,11 @@ def test_an_earlier_message_that_is_given_back_takes_the_restart_over() -> None:
     a, b, c, d = words("a", "b", "c", "d")
     lanes = lanes_with(a, b, c, d)
     assert give_back(lanes, c) == ([], [d])
-    first = restart(lanes)
+    first = restart(lanes, c)
     assert give_back(lanes, a) == ([], [b])
     assert lanes.returned(a) == []
     assert come(lanes, stale := Word("c")) == ([], [stale])
-    lanes.all_read([("k", first)])
+    lanes.all_read([first])
     assert come(lanes, stale := Word("d")) == ([], [stale])
     again, later = words("a", "b")
 
@@ -405,7 +491,7 @@ def test_a_message_that_never_entered_stops_its_key_when_it_is_given_back() -> N
     """R28, H4: it was too much to keep, and what comes after it would overtake it."""
     lanes: Lanes[Word] = Lanes()
     a, b = words("a", "b")
-    lanes.admit([a], now=0)
+    assert lanes.admit([a], now=0) == Admitted([a])
     assert give_back(lanes, a) == ([], [])
     assert come(lanes, b) == ([], [b])
     again = Word("a")
@@ -434,10 +520,10 @@ def test_a_message_that_never_entered_leaves_the_restart_of_one_that_had_as_it_i
     lanes = lanes_with(a)
     give_back(lanes, a)
     lanes.returned(a)
-    number = restart(lanes)
+    number = restart(lanes, a)
     give_back(lanes, b)
 
-    assert restart(lanes) == number
+    assert restart(lanes, a) == number
     assert come(lanes, again := Word("a")) == ([again], [])
 
 
@@ -542,10 +628,12 @@ class Play:
             return
         first = self.pipe.pop(0)
         if isinstance(first, Sent):
-            accepted, stale = self.lanes.admit([first], now=0.0)
-            self.waiting += accepted
-            for part in stale.values():
+            admitted = self.lanes.admit([first], now=0.0)
+            self.take_back(admitted.overtaken)
+            self.waiting += admitted.accepted
+            for part in admitted.stale.values():
                 self.tell_nack(part)
+                self._ask(part)
         else:  # another restart may have followed
             self.lanes.all_read([first])
 
@@ -554,7 +642,9 @@ class Play:
             count = self.chance.randint(1, len(self.waiting))
             taken, self.waiting = self.waiting[:count], self.waiting[count:]
             self.held += taken
-            self.run(self.lanes.enter(taken))
+            run, overtaken = self.lanes.enter(taken)
+            assert not overtaken
+            self.run(run)
 
     def run(self, messages: list[Sent]) -> None:
         for message in messages:
@@ -565,6 +655,13 @@ class Play:
             self.running[key] = message
 
     # Messages go
+
+    def take_back(self, messages: list[Sent]) -> None:
+        """Give back what comes again behind an earlier one."""
+        assert all(one in self.held or one in self.waiting for one in messages)
+        self.waiting = [one for one in self.waiting if one not in messages]
+        self.tell_nack(messages)
+        self._ask(messages)
 
     def tell_nack(self, messages: list[Sent]) -> None:
         for message in messages:
@@ -597,13 +694,9 @@ class Play:
     def _give_back(self, messages: list[Sent]) -> None:
         self.tell_nack(messages)
         for message in messages:
-            key = message.ordering_key
             run, later = self.lanes.given_back(message, at=0.0)
-            assert all(one in self.held for one in later)
-            later += [one for one in self.waiting if one.ordering_key == key]
-            self.waiting = [one for one in self.waiting if one.ordering_key != key]
-            self.tell_nack(later)
-            self._ask(key)
+            self._ask([message])
+            self.take_back(later)
             self.run(run)
 
     def overflow(self) -> None:
@@ -613,12 +706,13 @@ class Play:
         self.tell_nack(over)
         for message in reversed(over):
             assert self.lanes.given_back(message, at=0.0) == ([], [])
-            self._ask(message.ordering_key)
+            self._ask([message])
 
-    def _ask(self, key: str) -> None:
-        """Ask for a sign of life, after the nack."""
-        if (number := self.lanes.restart_of(key)) is not None:
-            self.nacks.append((key, number))
+    def _ask(self, messages: list[Sent]) -> None:
+        """Ask for a sign of life, after the nacks."""
+        for message in messages:
+            if (number := self.lanes.restart_of(message)) is not None:
+                self.nacks.append((message.ordering_key, number))
 
     def _unsettled(self) -> Sent | None:
         running = [message for message in self.running.values() if message.lease is not None]
@@ -762,7 +856,7 @@ def test_what_is_too_much_to_keep_does_not_take_along_what_is_earlier() -> None:
                 one.message.ordering_key = "key"
             custody.receive(response.SerializeToString())
         first = 1_200 - custody.counts["overflow"]
-        return custody.leases.received, custody._lanes._lanes["key"].awaited == (
+        return custody.leases.received, custody._lanes._lanes["key"].first_away == (
             0,
             0,
             len(str(first)),

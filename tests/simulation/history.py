@@ -265,8 +265,10 @@ class Facts:
         self.modacks: dict[str, list[ServerModack]] = defaultdict(list)
         self.refusals: dict[str, list[float]] = defaultdict(list)
         """When the server refused to extend a lease of each message."""
-        self.arrived: set[str] = set()
-        """Ack ids that a subscriber has used."""
+        self.arrived: dict[str, float] = {}
+        """When a subscriber first used each ack id."""
+        self.sent_at: dict[str, float] = {}
+        """When the server sent the delivery of each ack id."""
         self.dead: dict[str, float] = {}
         self.faults: list[Fault] = []
         self.limits: dict[str, list[Limits]] = defaultdict(list)
@@ -280,7 +282,8 @@ class Facts:
 
     def _note(self, event: Event) -> None:
         if isinstance(event, Started | ServerAck | ServerModack):
-            self.arrived.add(event.ack_id)
+            first = self.arrived.get(event.ack_id, math.inf)
+            self.arrived[event.ack_id] = min(first, event.at)
         match event:
             case Published():
                 self.published[event.message] = event
@@ -297,6 +300,7 @@ class Facts:
                 self.dead.setdefault(event.message, event.at)
             case Sent():
                 self.sent[event.message].append(event)
+                self.sent_at[event.ack_id] = event.at
             case ServerAck() if event.effective:
                 self.server_acks[event.message].append(event)
             case ServerModack() if event.effective:
@@ -352,10 +356,20 @@ class Facts:
         """Whether the server had settled it by then."""
         return self.settled_at.get(message, math.inf) <= at + TIE
 
-    def was_lost_on_its_way(self, message: str, at: float) -> bool:
-        """Whether the last delivery before then shows no sign of having arrived, by a fault."""
-        sent = [each for each in self.sent.get(message, ()) if each.at <= at + TIE]
-        return bool(sent) and sent[-1].ack_id not in self.arrived and self.faulty(sent[-1].at, at)
+    def was_lost_on_its_way(self, message: str, start: Started) -> bool:
+        """Whether who begins another cannot know that this message comes before it.
+
+        So it is if a fault lost the last delivery of it before that of the other was sent, and what
+        was sent of it since shows no sign of having arrived.
+        """
+        since = self.sent_at.get(start.ack_id, start.at)
+        sent = [each for each in self.sent.get(message, ()) if each.at <= since + TIE]
+        if not sent or sent[-1].ack_id in self.arrived:
+            return False
+        later = [each for each in self.sent[message] if since + TIE < each.at <= start.at]
+        if any(self.arrived.get(each.ack_id, math.inf) <= start.at for each in later):
+            return False
+        return self.faulty(sent[-1].at, since)
 
     def released_at(self, start: Started) -> float:
         """When a session no longer held a delivery."""
@@ -467,7 +481,7 @@ def keys_are_in_order(facts: Facts) -> Iterator[Violation]:
             for message in keys[event.key][:here]:
                 if trail.get(message) or facts.is_settled(message, event.at):
                     continue
-                if not facts.was_lost_on_its_way(message, event.at):
+                if not facts.was_lost_on_its_way(message, event):
                     what = f"{event.message} began in {event.session} before {message} was done"
                     yield Violation("H4", "out of order", event.at, what)
                 break

@@ -235,6 +235,9 @@ class _TappedStream:
                 request = unlimited.SerializeToString()
         await self._stream.write(request)
 
+    async def done_writing(self) -> None:
+        await self._stream.done_writing()
+
     async def read(self) -> bytes:
         while not (data := await self._stream.read()) and not self._tap.pongs:
             pass
