@@ -116,18 +116,28 @@ class Deliveries:
 
     def _take_copies(self, response: Response) -> None:
         """A fault: deliver messages again that are leased, or were acked in the meantime."""
-        while self._copies and response.room > 0:
+        others: list[tuple[int, bytes]] = []  # those whose keys somebody else holds
+        while self._copies and response.fit([self._copies[0][1]]):
             offset, record = self._copies[0]
-            if self.leases.held(offset):
+            if not self._may_have(record, response.consumer):
+                others.append((offset, record))
+            elif self.leases.held(offset):
                 self.leases.release(offset)
-                if not self._lease_one(offset, response):
-                    return
+                self._lease_one(offset, response)
             elif self.progress.is_settled(offset):
                 delivery = ack_ids.delivery(self.leases.epoch, self.leases.reissue(offset))
                 ids = ack_ids.encode(self._source.uid, delivery, offset, offset + 1)
                 response.add([record], ids, attempt=0, held=False)
                 self._journal.delivered(self._source, offset, 1, delivery, response.now)
             self._copies.popleft()  # if it waits to be delivered again, it comes twice anyway
+        self._copies.extendleft(reversed(others))
+
+    def _may_have(self, record: bytes, consumer: Consumer) -> bool:
+        """Whether a consumer may have a copy: nobody else holds messages of its key."""
+        if not self.rules.ordered:
+            return True
+        key = records.message_of(record).ordering_key
+        return self._lanes.may_have(key, consumer=consumer.number)
 
     def _take_returned(self, response: Response) -> None:
         """Deliver what was given back."""

@@ -67,6 +67,11 @@ class Lanes:
             while lane.waiting:
                 yield lane.waiting[0]
 
+    def may_have(self, key: str, *, consumer: int) -> bool:
+        """Whether nobody else holds messages of a key."""
+        lane = self._lanes.get(key)
+        return lane is None or not lane.held or lane.holder == consumer
+
     def is_first(self, offset: int) -> bool:
         """Whether everything before this message in its lane is settled."""
         return self._of[offset].held[:1] == [offset]

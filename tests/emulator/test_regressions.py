@@ -11,6 +11,7 @@ from pubsub_aio.emulator import Emulator, VirtualClock
 from pubsub_aio.emulator.broker import Broker
 from pubsub_aio.emulator.front import Front
 from pubsub_aio.emulator.log import SPAN
+from pubsub_aio.emulator.response import Consumer
 from pubsub_aio.emulator.status import Code, StatusError
 from pubsub_aio.emulator.subscriptions import Subscription
 
@@ -238,3 +239,19 @@ async def test_leaving_is_complete_even_if_it_is_cancelled() -> None:
 
     with pytest.raises(OSError, match="Connect call failed"):
         await asyncio.open_connection(host, int(port))
+
+
+def test_a_copy_goes_to_the_one_who_holds_its_key() -> None:
+    broker, subscription = broker_with(enable_message_ordering=True)
+    holder, other = (Consumer(number, ack_deadline=10.0) for number in (1, 2))
+    subscription.deliveries.duplicate_next = 1
+    publish(broker, "a", key="k")
+
+    def texts(consumer: Consumer) -> list[str]:
+        payload, _ = subscription.deliveries.take(consumer, limit=10, now=1_000.0)
+        response = schema.PullResponse.FromString(payload)
+        return [item.message.data.decode() for item in response.received_messages]
+
+    assert texts(holder) == ["a"]
+    assert texts(other) == []
+    assert texts(holder) == ["a"]
