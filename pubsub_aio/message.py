@@ -224,9 +224,9 @@ class Message:
         return confirmation
 
     def renew_with(self, copy: Self) -> None:
-        """Go on with the ack id of a newer delivery. The library's own."""
+        """Go on with the ack id of another delivery, and leave it the own. The library's own."""
         self._received = copy._received
-        self.ack_id = copy.ack_id
+        self.ack_id, copy.ack_id = copy.ack_id, self.ack_id
 
 
 def whole_seconds(value: float, name: str) -> int:

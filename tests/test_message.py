@@ -208,11 +208,13 @@ def test_a_message_can_be_weakly_referred_to_and_is_itself_alone() -> None:
         message.surprise = 1  # type: ignore[attr-defined]
 
 
-def test_a_message_goes_on_with_the_ack_id_of_a_newer_delivery() -> None:
-    message = ours(received())
-    message.renew_with(ours(received(ack_id="ack 2", delivery_attempt=4)))
+def test_a_message_goes_on_with_the_ack_id_of_another_delivery_and_leaves_it_the_own() -> None:
+    message, copy = ours(received()), ours(received(ack_id="ack 2", delivery_attempt=4))
+    before = message.ack_id
+    message.renew_with(copy)
 
     assert (message.ack_id, message.delivery_attempt) == ("ack 2", 4)
+    assert copy.ack_id == before
     assert message.data == b"the data"
 
 

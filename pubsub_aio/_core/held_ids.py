@@ -20,7 +20,7 @@ class Named(Protocol):
     def message_id(self) -> str: ...
 
     def renew_with(self, copy: Self) -> None:
-        """Take over the ack id of a newer delivery of the same message."""
+        """Take over the ack id of another delivery of the same message, and leave it the own."""
 
 
 M = TypeVar("M", bound=Named)

@@ -40,7 +40,7 @@ class Leased(Protocol):
     def size(self) -> int: ...
 
     def renew_with(self, copy: Self) -> None:
-        """Take over the ack id of a newer delivery of the same message."""
+        """Take over the ack id of another delivery of the same message, and leave it the own."""
 
 
 M = TypeVar("M", bound=Leased)

@@ -100,7 +100,7 @@ class Custody(Keeping[M]):
         else:
             if confirmation is not None:
                 self._sender.confirm(message.ack_id, seconds, confirmation)
-            self._sender.extend([message.ack_id], seconds)
+            self._sender.extend([message.ack_id, *self._copies.of([message])], seconds)
 
     def drop(self, message: M) -> None:
         """Let go of it without a word to the server."""
@@ -175,8 +175,9 @@ class Custody(Keeping[M]):
         if outcome.failed and request.is_extension and self.exactly_once:
             failed = outcome.failed.items()
             self._lose({one for one, why in failed if isinstance(why, InvalidAckIdError)})
-        if self._restarts and request.seconds is not None and not request.is_extension:
-            self._restarting([*outcome.confirmed, *outcome.failed], request.seconds)
+        if self.given_back and request.seconds is not None and not request.is_extension:
+            answered = (*outcome.confirmed, *outcome.failed)
+            self.given_back.answered(answered, request.seconds, now=self._loop.time())
         if self.leases.received or not self.room.is_set():
             self.lease_more()
 

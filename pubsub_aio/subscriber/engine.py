@@ -151,7 +151,7 @@ class Engine(Generic[M]):
         restarts = Restarts(
             self._readers, self.custody.all_read, deadline=lambda: self.custody.extension
         )
-        self.custody.on_restart = restarts.add
+        self.custody.given_back.on_restart = restarts.add
         try:
             async with asyncio.TaskGroup() as tasks:
                 sending = tasks.create_task(self._sender.run())

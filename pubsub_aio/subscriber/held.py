@@ -33,4 +33,4 @@ class Held(Protocol):
         """Its bytes."""
 
     def renew_with(self, copy: Self) -> None:
-        """Take over the ack id of a newer delivery of the same message."""
+        """Take over the ack id of another delivery of the same message, and leave it the own."""

@@ -15,11 +15,12 @@ from pubsub_aio._core.outbox import Outcome
 from pubsub_aio._wire import schema
 from pubsub_aio.errors import InvalidAckIdError
 from pubsub_aio.subscriber.alarm import Alarm
+from pubsub_aio.subscriber.copies import Copies
 from pubsub_aio.subscriber.held import Held
 from pubsub_aio.subscriber.options import Options
 from pubsub_aio.subscriber.overdue import Overdue
 from pubsub_aio.subscriber.receipts import Receipts
-from pubsub_aio.subscriber.restarts import Restart
+from pubsub_aio.subscriber.restarts import GivenBack, Restart
 from pubsub_aio.subscriber.sender import Sender
 
 log = logging.getLogger("pubsub_aio.subscriber")
@@ -28,7 +29,6 @@ LATE = 1.0
 """Seconds by which a timer may be late before the loop counts as blocked."""
 
 _OVERFLOW_DELAY = 1  # seconds after which what was too much may come again
-_SLACK = 1.0  # seconds by which the server may be late with a message that was delayed
 _ENOUGH = 20  # messages of which it is told that too many take too long
 _MIN_UNSENT = 10_000  # acks and such that may wait for a slow server before leasing stops
 
@@ -59,16 +59,15 @@ class Keeping(Generic[M]):
         """Set when the server has answered, and so may have room for more."""
         self.watch_all = True
         """Whether every callback's end must be told."""
-        self.on_restart: Callable[[list[Restart], float], None] = lambda *_: None
-        """Called with the restarts of messages that were given back, and the seconds after which
-        these may come again."""
         self._sender = sender
         self._report = report
         self._options = options
         self._ordered: bool | None = None
         self._follow_up = True  # something depends on which message is settled
         self._lanes: Lanes[M] = Lanes()
-        self._restarts: dict[str, tuple[Restart, bool]] = {}  # by ack id; whether it was stale
+        self.given_back: GivenBack[M] = GivenBack(self._lanes)
+        """What was given back where order matters."""
+        self._copies: Copies[M] = Copies()
         self._max_unsent = max(_MIN_UNSENT, 4 * options.flow_control.max_outstanding_messages)
         self._closed = False
         self._acked: list[Block[M]] = []  # of which messages were acked, and not counted yet
@@ -105,7 +104,8 @@ class Keeping(Generic[M]):
     def _watch(self) -> None:
         self._any_overdue = bool(self._overdue)
         self.watch_all = self._any_overdue or self._ordered is not False
-        self._follow_up = self._overdue.any_unsettled or self._ordered is not False
+        unsettled = self._overdue.any_unsettled
+        self._follow_up = unsettled or self._ordered is not False or bool(self._copies)
 
     # Acks
 
@@ -167,6 +167,9 @@ class Keeping(Generic[M]):
         leases = self.leases
         if copies := leases.receive(block, messages):
             self.counts["copies"] += len(copies)
+            if not leases.exactly_once:  # otherwise the last whose receipt was confirmed is valid
+                self._copies.note(copies)
+                self._watch()
         self.lease_more()
         if leases.received:
             self._bound()
@@ -232,6 +235,9 @@ class Keeping(Generic[M]):
             told: Whether the server is told of it, and so will answer.
         """
         self._overdue.settled(message)
+        if (further := self._copies.take([message])) and acked:
+            self._sender.acks += further
+            self._sender.acks_wait()
         self._watch()
         key = message.ordering_key
         if self._ordered is False or not key:
@@ -240,7 +246,7 @@ class Keeping(Generic[M]):
             self._run(self._lanes.acked(message))
             return
         ready, later = self._lanes.given_back(message, at=self._loop.time() + delay)
-        self._expect([message], told=told)
+        self.given_back.add([message], told=told)
         self._take_back(later, delay)
         self._run(ready)
 
@@ -252,7 +258,7 @@ class Keeping(Generic[M]):
         for delay, stale in admitted.stale.items():
             self.counts["stale"] += len(stale)
             self._tell_nack(stale, math.ceil(delay))
-            self._expect(stale, stale=True)
+            self.given_back.add(stale, stale=True)
         self._take_back(admitted.overtaken)
         return admitted.accepted
 
@@ -270,23 +276,7 @@ class Keeping(Generic[M]):
             self._overdue.settled(message)
         self._watch()
         self._tell_nack(messages, delay)
-        self._expect(messages)
-
-    def _expect(self, messages: list[M], *, told: bool = True, stale: bool = False) -> None:
-        """When the server has answered, see to it that the keys of these go on.
-
-        Args:
-            messages: All of them were given back.
-            told: Whether the server is told of it, and so will answer.
-            stale: Whether they came too early.
-        """
-        for message in messages:
-            if (number := self._lanes.restart_of(message)) is not None:
-                restart = (message.ordering_key, number)
-                if told:
-                    self._restarts[message.ack_id] = (restart, stale)
-                else:
-                    self.on_restart([restart], 0.0)
+        self.given_back.add(messages)
 
     def _leave(self, message: M) -> None:
         """Let the deadline of a message pass.
@@ -298,7 +288,7 @@ class Keeping(Generic[M]):
         self._settled(message, acked=False, delay=self.extension)
 
     def _tell_nack(self, messages: Sequence[M], delay: int = 0) -> None:
-        self._sender.nack(self._ids(messages), delay)
+        self._sender.nack(self._ids(messages) + self._copies.take(messages), delay)
 
     def _ids(self, messages: Sequence[M]) -> list[str]:
         """The ack ids of these."""
@@ -386,7 +376,7 @@ class Keeping(Generic[M]):
             self._blocked(now - self._alarm.at)
         due = self.leases.poll(now=now)
         if due.renew:
-            ids = self._ids(due.renew)
+            ids = self._ids(due.renew) + self._copies.of(due.renew)
             self.counts["extended"] += len(ids)
             self._sender.extend(ids, math.ceil(due.extension))
             self._sender.flush()
@@ -442,17 +432,6 @@ class Keeping(Generic[M]):
         for message in lost:
             self._settled(message, acked=False, told=False)
         self._watch()
-
-    def _restarting(self, ack_ids: list[str], seconds: int) -> None:
-        """The server knows that these were given back, to come again after that many seconds."""
-        found = [self._restarts.pop(one) for one in ack_ids if one in self._restarts]
-        if not found:
-            return
-        delay = seconds + _SLACK if seconds else 0.0
-        for (key, _), stale in found:
-            if delay and not stale:
-                self._lanes.put_off(key, until=self._loop.time() + delay)
-        self.on_restart([restart for restart, _ in found], delay)
 
     def all_read(self, restarts: list[Restart]) -> None:
         """Whatever was sent before these messages were given back has been read."""

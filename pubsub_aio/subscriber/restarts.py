@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from pubsub_aio._core.lanes import Lanes
+from pubsub_aio.subscriber.held import Held
+
+SLACK = 1.0
+"""Seconds by which the server may be late with a message that was delayed."""
+
+M = TypeVar("M", bound=Held)
 
 Restart = tuple[str, int]
 """The key of a message that was given back, and which of its restarts that is."""
@@ -24,6 +32,51 @@ class Reader(Protocol):
 
         Returns whether that is so; it is not if the stream ended before.
         """
+
+
+class GivenBack(Generic[M]):
+    """Messages that were given back and are waited for, until the server knows of it.
+
+    Args:
+        lanes: Know for which of them is waited.
+    """
+
+    def __init__(self, lanes: Lanes[M]) -> None:
+        self._lanes = lanes
+        self.on_restart: Callable[[list[Restart], float], None] = lambda *_: None
+        """Called with restarts of which the server knows, and the seconds after which their
+        messages may come again."""
+        self._by_id: dict[str, tuple[Restart, bool]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_id)
+
+    def add(self, messages: list[M], *, told: bool = True, stale: bool = False) -> None:
+        """Messages were given back.
+
+        Args:
+            messages: All of them.
+            told: Whether the server is told of it, and so will answer.
+            stale: Whether they came too early.
+        """
+        for message in messages:
+            if (number := self._lanes.restart_of(message)) is not None:
+                restart = (message.ordering_key, number)
+                if told:
+                    self._by_id[message.ack_id] = (restart, stale)
+                else:
+                    self.on_restart([restart], 0.0)
+
+    def answered(self, ack_ids: Iterable[str], seconds: int, *, now: float) -> None:
+        """The server knows that these were given back, to come again after that many seconds."""
+        found = [self._by_id.pop(one) for one in ack_ids if one in self._by_id]
+        if not found:
+            return
+        delay = seconds + SLACK if seconds else 0.0
+        for (key, _), stale in found:
+            if delay and not stale:
+                self._lanes.put_off(key, until=now + delay)
+        self.on_restart([restart for restart, _ in found], delay)
 
 
 class Restarts:

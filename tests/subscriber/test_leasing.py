@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from collections.abc import Callable
 
 import pytest
 
@@ -15,6 +16,10 @@ from pubsub_aio import (
     LeaseExpiredError,
     Message,
 )
+from pubsub_aio._wire import schema
+from pubsub_aio.subscriber.messages import MessageCustody
+from pubsub_aio.subscriber.options import Options
+from pubsub_aio.subscriber.sender import Sender
 from pubsub_aio.testing import MemoryEmulator
 from tests.subscriber.conftest import (
     DAY,
@@ -963,3 +968,28 @@ async def test_who_stops_waiting_for_a_confirmation_does_not_take_the_ack_back(
         assert now() == pytest.approx(6, abs=0.1)
 
     assert emulator.backlog(WORKER) == 0
+
+
+@pytest.mark.parametrize("settle", [Message.ack, Message.nack])
+@virtual
+async def test_what_is_done_to_a_message_is_done_to_each_of_its_deliveries(
+    emulator: MemoryEmulator, settle: Callable[[Message], None]
+) -> None:
+    """H6: they come by several streams; which of them is the newest cannot be told."""
+    sender = Sender(emulator.transport(), "projects/p/subscriptions/s", flush_at=100)
+    custody = MessageCustody(sender, Options(), lambda *_: None)
+    handed: list[Message] = []
+    custody.deliver = handed.extend
+    for ack_id in ("1", "3", "2"):
+        response = schema.StreamingPullResponse(subscription_properties={})
+        response.received_messages.add(ack_id=ack_id).message.message_id = "a"
+        custody.receive(response.SerializeToString())
+    (message,) = handed
+    await asyncio.sleep(0.2)
+    (renewal,) = sender.outbox.take(now=now())
+    settle(message)
+    (settled,) = sender.outbox.take(now=now())
+    custody.stop()
+
+    assert sorted(renewal.ids) == sorted(settled.ids) == ["1", "2", "3"]
+    assert not custody._copies
