@@ -318,6 +318,17 @@ def test_transient_failures_of_ids_are_given_up_after_their_time_too() -> None:
     assert len(outbox) == 0
 
 
+def test_a_transient_failure_of_an_id_does_not_make_it_invalid() -> None:
+    """H4: whoever holds the message holds it still, however the request as a whole was refused."""
+    outbox = outbox_of("a", "b")
+    (request,) = outbox.take(now=0)
+    errors = {"a": "PERMANENT_FAILURE_X", "b": "TRANSIENT_FAILURE_SERVICE_UNAVAILABLE"}
+
+    result = answer(outbox, request, "INVALID_ARGUMENT", now=OWED_FOR, ack_errors=errors)
+
+    assert result == ([], {"a": InvalidAckIdError, "b": UnconfirmedError})
+
+
 @pytest.mark.parametrize("code", [None, "NOT_FOUND", "INVALID_ARGUMENT", "UNAVAILABLE"])
 def test_an_id_that_was_added_twice_is_counted_twice_and_done_with(code: str | None) -> None:
     """A deadline may be moved by the user beside the library."""

@@ -329,6 +329,18 @@ def test_a_gap_that_a_fault_made_on_the_way_is_excused() -> None:
     assert ordered(*events, Fault(0, 0.5, "cut")) == []
 
 
+def test_a_gap_is_judged_by_what_was_sent_before_and_by_what_has_arrived_since() -> None:
+    """H4: who holds a message cannot know of an earlier one that lies unread in the stream."""
+    lost: list[Event] = [Published(0, "a", "k"), Sent(0, "a", "a/1"), Fault(0, 0.5, "cut")]
+    b = life("b", 1, delivery=2, key="k")
+    waits = [*lost, *b[:3], Sent(10, "a", "a/2")]
+    begins = [dataclasses.replace(event, at=event.at + 20) for event in b[3:]]
+
+    assert ordered(*waits, *begins) == []
+    read = [ServerModack(15, "a", "a/2", 60), *begins]
+    assert ordered(*waits, *read) == [("H4", "out of order")]
+
+
 def test_a_dead_letter_is_out_of_the_way_of_its_key() -> None:
     """H4: the key goes on."""
     events = given_back("a", 0, delivery=1, key="k")

@@ -199,15 +199,15 @@ class Session:
         if event.kind == "late":
             self._late += 1
         elif event.kind == "expired":
-            self._look()
+            self._look(expired=True)
         elif event.state in ("stopping", "failed"):
             self._ended_at = min(self._ended_at, self._scribe.now())
 
-    def _look(self) -> None:
-        """Note what the library has let go of."""
+    def _look(self, *, expired: bool = False) -> None:
+        """Note what the library has let go of; at its end it gives back what is left."""
         for delivery in [n for n, each in self._held.items() if each.lease is None]:
             del self._held[delivery]
-            if not self.ending:
+            if expired or not self.ending:
                 self._scribe.note(Expired(self._scribe.now(), delivery))
 
     async def callback(self, message: Message) -> None:
@@ -648,15 +648,12 @@ class World:
         """Let one thing go wrong; returns what."""
         faults, times = self._emulator.faults, rng.choice((1, 3, 20, 1_000))
         rpc, code = rng.choice(RPCS), rng.choice(TRANSIENT)
-        # The emulator hands a copy to anybody, whoever holds the messages before it.
-        alone = self.plan.subscribers == 1 and not self.plan.restarts
-        copies = "duplicate" if alone or not self.plan.ordered else "fail"
         # An ack that is confirmed and forgotten is not what exactly-once allows a server.
         lies = "confirmations" if self.plan.exactly_once else "lose acks"
         what = rng.choice(
             (
                 *("fail", "fail", "fail", "delay", "cut streams", "stall streams"),
-                *("cut", "refuse", "stall", copies, copies, lies),
+                *("cut", "refuse", "stall", "duplicate", "duplicate", lies),
             )
         )
         match what:

@@ -558,3 +558,66 @@ async def test_keys_that_are_done_with_are_forgotten(emulator: MemoryEmulator) -
         assert len(live._engine.custody._lanes) == 0
 
     assert len(calls.began) == 2_000
+
+
+@virtual
+async def test_an_ack_that_the_server_lost_brings_later_messages_again_behind_it(
+    emulator: MemoryEmulator,
+) -> None:
+    """H4: what ran or waited meanwhile runs once more, so that the last word is the last one's."""
+    ordered(emulator)
+    publish(emulator, 3, key="a")
+    emulator.faults.lose_acks(WORKER, times=1)
+
+    async def work(message: Message) -> None:
+        if calls.data == [b"a0", b"a1"]:
+            await asyncio.sleep(30)
+        message.ack()
+
+    calls = Calls(work)
+    async with client_of(emulator) as client:
+        client.subscribe(WORKER, calls)
+        await asyncio.sleep(5 * MINUTE)
+
+    assert calls.data == [b"a0", b"a1", b"a0", b"a1", b"a2"]
+    assert emulator.backlog(WORKER) == 0
+
+
+@virtual
+async def test_a_receipt_that_cannot_be_confirmed_restarts_its_key_there(
+    emulator: MemoryEmulator,
+) -> None:
+    """H4: a failure for the moment does not mean that the message went to somebody else."""
+    ordered(emulator, enable_exactly_once_delivery=True)
+    emulator.faults.fail_confirmations(WORKER, times=9)
+    publish(emulator, 3, key="a")
+    calls = Calls()
+    async with client_of(emulator) as client:
+        client.subscribe(WORKER, calls)
+        await asyncio.sleep(5 * MINUTE)
+
+    assert calls.data == [b"a0", b"a1", b"a2"]
+    assert calls.times[-1] < 10  # it was given back, not left to its ack deadline
+
+
+@pytest.mark.parametrize("turns", range(12))
+@virtual
+async def test_what_is_on_its_way_when_limits_change_is_read_first(
+    emulator: MemoryEmulator, turns: int
+) -> None:
+    """H4: unread in a stream that is cancelled, it would come only after its ack deadline."""
+    ordered(emulator)
+    calls = Calls()
+    async with client_of(emulator) as client:
+        live = client.subscribe(WORKER, calls)
+        await live.ready()
+        await asyncio.sleep(2)
+        live.flow_control = FlowControl(max_messages=7)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        publish(emulator, 1, key="a")
+        await asyncio.sleep(0.5)
+        emulator.publish(TOPIC, b"a1", ordering_key="a")
+        await asyncio.sleep(2)
+
+    assert calls.data == [b"a0", b"a1"]

@@ -423,6 +423,22 @@ async def test_a_read_that_is_given_up_ends_the_stream(
     assert (await ending(stream)).code == "CANCELLED"
 
 
+async def test_a_stream_on_which_no_more_is_written_can_be_read_to_its_end(
+    emulator: Emulator, streaming: Transport
+) -> None:
+    stream = await greeted(streaming)
+    emulator.publish(TOPIC, b"1")
+    await emulator.until(lambda: emulator.outstanding(PLAIN) == 1)
+    await stream.done_writing()
+    await emulator.until(lambda: not emulator.streams(PLAIN))
+
+    assert [one.message.data for one in await received(stream, 1)] == [b"1"]
+    assert (await ending(stream)).code == "UNAVAILABLE"
+    stream.cancel()
+    with pytest.raises(ServiceError):
+        await stream.done_writing()
+
+
 async def test_a_stream_that_was_never_opened_is_not_read(streaming: Transport) -> None:
     stream = streaming.streaming_pull()
     with pytest.raises(ServiceError) as caught:
