@@ -165,13 +165,18 @@ class Lanes(Generic[M]):
                 run += self._next(key, lane)
         return run, overtaken
 
-    def _let_go_after(self, lane: _Lane[M], place: Place, at: float = 0.0) -> list[M]:
-        """Let go of what is here and later; it comes again, not before `at`."""
+    def _let_go_after(
+        self, lane: _Lane[M], place: Place, at: float = 0.0, *, but: M | None = None
+    ) -> list[M]:
+        """Let go of what is here and later, but for one; it comes again, not before `at`."""
         if lane.last is None or place >= lane.last:
             return []
         later: dict[M, Place] = {}
         for each in sorted(each for each in lane.here if each > place):
-            later |= {one: each for one in lane.here.pop(each) if one.lease is not None}
+            here = lane.here.pop(each)
+            later |= {one: each for one in here if one.lease is not None and one is not but}
+            if but in here:
+                lane.here[each] = [but]
         lane.last = max(lane.here, default=None)
         for each in later.values():
             lane.is_away(each, self._restart(), at)
@@ -209,13 +214,14 @@ class Lanes(Generic[M]):
         """A message was given back, or its lease has ended; it comes again, not before `at`.
 
         Returns what to run now, and the later ones of its key that are here, which are to be given
-        back as well.
+        back as well. If a later one runs, because the turn of the message is over, that goes on: it
+        may be that its ack took effect and only its confirmation was lost.
         """
         if not message.ordering_key:
             return [], []
         lane, place = self._lane(message.ordering_key), message.place
         lane.is_away(place, self._restart(), at)
-        later = self._let_go_after(lane, place, at)
+        later = self._let_go_after(lane, place, at, but=lane.current)
         if message in lane.queue:
             lane.queue.remove(message)
         return self._settle(lane, message), later

@@ -349,6 +349,19 @@ def test_what_has_not_entered_is_overtaken_too() -> None:
     assert lanes.enter([a]) == ([a], [])
 
 
+def test_what_runs_goes_on_when_the_ack_of_the_one_before_it_is_refused() -> None:
+    """H3: it may have taken effect. What waits comes again all the same."""
+    a, b, c = words("a", "b", "c")
+    lanes = lanes_with(a, b, c)
+    assert finish(lanes, a) == [b]
+
+    assert give_back(lanes, a) == ([], [c])
+    assert b.lease is not None
+    assert ack(lanes, b) == []
+    assert lanes.returned(b) == []
+    assert come(lanes, *words("a", "b", "c"))[1] == []
+
+
 def test_copies_of_what_is_here_overtake_nothing() -> None:
     a, b, c = words("a", "b", "c")
     lanes = lanes_with(a, b, c)

@@ -207,7 +207,7 @@ class Session:
         """Note what the library has let go of; at its end it gives back what is left."""
         for delivery in [n for n, each in self._held.items() if each.lease is None]:
             del self._held[delivery]
-            if expired or not self.ending:
+            if expired or not (self.ending or self._ended_at <= self._scribe.now()):
                 self._scribe.note(Expired(self._scribe.now(), delivery))
 
     async def callback(self, message: Message) -> None:
