@@ -74,7 +74,6 @@ class Outbox:
         self._ids_again = 0  # ids that are to be sent again
         self._extending: set[str] = set()  # ids of extensions that are on their way
         self._afterwards: dict[str, int] = {}  # delayed nacks of these
-        self._given_up: set[str] = set()  # ids on their way that are not to be sent again
         self._unanswered = 0  # these, and all others but the acks that wait
 
     def __len__(self) -> int:
@@ -99,21 +98,6 @@ class Outbox:
             ack_ids = [ack_id for ack_id in ack_ids if ack_id not in self._extending]
         if ack_ids:
             self._modacks.setdefault((seconds, False), []).extend(ack_ids)
-
-    def give_up(self, ack_ids: set[str]) -> list[str]:
-        """Send these no more; returns those of which no answer will come."""
-        waiting = [ack_id for ack_id in self.acks if ack_id in ack_ids]
-        self.acks[:] = [ack_id for ack_id in self.acks if ack_id not in ack_ids]
-        again = [ack_id for _, _, request in self._again for ack_id in request.ids]
-        waiting_again = [ack_id for ack_id in again if ack_id in ack_ids]
-        for _, _, request in self._again:
-            request.ids = [ack_id for ack_id in request.ids if ack_id not in ack_ids]
-        self._again = [entry for entry in self._again if entry[2].ids]
-        heapq.heapify(self._again)
-        self._ids_again -= len(waiting_again)
-        self._unanswered -= len(waiting_again)
-        self._given_up |= ack_ids.difference(waiting, waiting_again)
-        return waiting + waiting_again
 
     @property
     def waiting(self) -> bool:
@@ -167,8 +151,6 @@ class Outbox:
         again = self._ids_again
         outcome = self._judge(request, error, now, chance)
         self._unanswered -= len(request.ids) - (self._ids_again - again)
-        if self._given_up:
-            self._given_up.difference_update(outcome.confirmed, outcome.failed)
         return outcome
 
     def _release_nacks(self, ack_ids: list[str]) -> None:
@@ -202,7 +184,7 @@ class Outbox:
             reason = error.ack_errors.get(ack_id)
             if reason is None:
                 outcome.confirmed.append(ack_id)
-            elif reason.startswith(_TRANSIENT_ID) and ack_id not in self._given_up:
+            elif reason.startswith(_TRANSIENT_ID):
                 again.append(ack_id)
             else:
                 outcome.failed[ack_id] = InvalidAckIdError(ack_id, reason)

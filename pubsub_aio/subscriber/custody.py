@@ -182,19 +182,12 @@ class Custody(Keeping[M]):
             self.lease_more()
 
     def _acks_in_order(self, outcome: Outcome) -> None:
-        """An ack that was refused brings its message back, and with it all later ones of its key.
+        """An ack that was refused may bring its message back, and with it later ones of its key.
 
-        The server accepts none of their acks before that message's.
+        It may also have taken effect before, so later acks are sent on: the server judges them.
         """
         for ack_id in outcome.confirmed:
             self._acking.pop(ack_id, None)
         for ack_id in outcome.failed:
-            refused = self._acking.pop(ack_id, None)
-            if refused is None:
-                continue
-            key = refused.ordering_key
-            hopeless = {one for one, later in self._acking.items() if later.ordering_key == key}
-            for one in hopeless:
-                del self._acking[one]
-            self._sender.give_up(hopeless, "an earlier message of its key was not acked")
-            self._settled(refused, acked=False, told=False)
+            if (refused := self._acking.pop(ack_id, None)) is not None:
+                self._settled(refused, acked=False, told=False)

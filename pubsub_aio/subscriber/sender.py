@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pubsub_aio._core.outbox import Outbox, Outcome, Request
 from pubsub_aio._wire import codec
 from pubsub_aio._wire.transport import Transport
-from pubsub_aio.errors import InvalidAckIdError, ServiceError, UnconfirmedError
+from pubsub_aio.errors import ServiceError, UnconfirmedError
 from pubsub_aio.message import Confirmation
 
 log = logging.getLogger("pubsub_aio.subscriber")
@@ -82,12 +82,6 @@ class Sender:
             confirmation.set_exception(UnconfirmedError(ack_id))
             return
         self._confirmations.setdefault((ack_id, seconds), []).append(confirmation)
-
-    def give_up(self, ack_ids: set[str], why: str) -> None:
-        """Send these acks no more, and tell those who wait for their confirmation."""
-        for ack_id in self.outbox.give_up(ack_ids):
-            for confirmation in self._confirmations.pop((ack_id, None), ()):
-                confirmation.set_exception(InvalidAckIdError(ack_id, why))
 
     def flush(self) -> None:
         """Send everything now."""

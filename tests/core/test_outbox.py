@@ -369,7 +369,6 @@ class OutboxAgainstModel(RuleBasedStateMachine):
         self.not_before: dict[str, float] = {}
         self.calls: list[Request] = []
         self.extensions: set[str] = set()
-        self.given_up: set[str] = set()
 
     def _new(self, count: int, seconds: int | None) -> list[str]:
         ids = [f"id {self.count + n}" for n in range(count)]
@@ -391,15 +390,6 @@ class OutboxAgainstModel(RuleBasedStateMachine):
         ids = self._new(count, seconds)
         self.extensions |= {*ids}
         self.outbox.extend(ids, seconds)
-
-    @rule(pick=st.integers(0, 20))
-    def give_up(self, pick: int) -> None:
-        acks = [ack_id for ack_id, seconds in self.seconds.items() if seconds is None]
-        wanted = {*acks[pick : pick + 5]}
-        gone = self.outbox.give_up(wanted)
-        assert {*gone} == {one for one in wanted if self.state[one] in ("waits", "again")}
-        self.state |= dict.fromkeys(gone, "failed")
-        self.given_up |= {one for one in wanted if self.state[one] == "sent"}
 
     @rule(one_by_one=st.booleans())
     def change_delivery(self, one_by_one: bool) -> None:
@@ -471,10 +461,9 @@ class OutboxAgainstModel(RuleBasedStateMachine):
         assert error is not None
         assert failure.ack_id == ack_id
         reason = error.ack_errors.get(ack_id, "")
-        if reason.startswith("PERMANENT") or (error.code == "INVALID_ARGUMENT" and count == 1):
+        alone = error.code == "INVALID_ARGUMENT" and count == 1 and not reason
+        if reason.startswith("PERMANENT") or alone:
             assert isinstance(failure, InvalidAckIdError)
-            return
-        if ack_id in self.given_up and isinstance(failure, InvalidAckIdError):
             return
         assert isinstance(failure, UnconfirmedError)
         if reason or error.code in TRANSIENT:

@@ -454,3 +454,26 @@ async def test_a_message_tells_whether_its_ack_can_be_relied_on(
             assert message.exactly_once_enabled is enabled
             message.ack()
             break
+
+
+@virtual
+async def test_an_ack_whose_confirmation_was_lost_does_not_hold_up_later_acks(
+    emulator: MemoryEmulator,
+) -> None:
+    """H4: it is refused when it is sent again, though nothing of its key comes again."""
+    exactly_once(emulator, enable_message_ordering=True)
+    emulator.faults.fail("Acknowledge", "ABORTED", applied=True)
+    emulator.faults.fail("Acknowledge", "UNAVAILABLE", retry_delay=2.0)
+    publish(emulator, 2, key="a")
+
+    async def work(message: Message) -> None:
+        message.ack()
+        await asyncio.sleep(0.05)
+
+    calls = Calls(work)
+    async with client_of(emulator) as client:
+        client.subscribe(WORKER, calls)
+        await asyncio.sleep(5 * MINUTE)
+
+    assert calls.data == [b"a0", b"a1"]
+    assert emulator.backlog(WORKER) == 0
