@@ -15,6 +15,7 @@ from pubsub_aio._core.outbox import Outcome
 from pubsub_aio._wire import schema
 from pubsub_aio.errors import InvalidAckIdError
 from pubsub_aio.subscriber.alarm import Alarm
+from pubsub_aio.subscriber.complaints import Complaints
 from pubsub_aio.subscriber.copies import Copies
 from pubsub_aio.subscriber.held import Held
 from pubsub_aio.subscriber.options import Options
@@ -29,7 +30,6 @@ LATE = 1.0
 """Seconds by which a timer may be late before the loop counts as blocked."""
 
 _OVERFLOW_DELAY = 1  # seconds after which what was too much may come again
-_ENOUGH = 20  # messages of which it is told that too many take too long
 _MIN_UNSENT = 10_000  # acks and such that may wait for a slow server before leasing stops
 
 
@@ -61,6 +61,7 @@ class Keeping(Generic[M]):
         """Whether every callback's end must be told."""
         self._sender = sender
         self._report = report
+        self._complaints = Complaints(self.counts, report)
         self._options = options
         self._ordered: bool | None = None
         self._follow_up = True  # something depends on which message is settled
@@ -335,8 +336,7 @@ class Keeping(Generic[M]):
 
     def _expire(self, expired: list[M]) -> None:
         """Messages were held for too long; their callbacks go on."""
-        flow, nack = self.leases.flow, self._options.on_lease_expiry == "nack"
-        self.counts["expired"] += len(expired)
+        nack = self._options.on_lease_expiry == "nack"
         if nack:
             self._tell_nack(expired)
         for message in expired:
@@ -347,23 +347,9 @@ class Keeping(Generic[M]):
             else:
                 self._leave(message)
         self._watch()
-        self._report(
-            "expired",
-            f"{len(expired)} messages were held longer than max_lease_duration, "
-            f"{flow.max_lease_duration:g} s, and let go",
-        )
+        self._complaints.expired(len(expired), self.leases.flow.max_lease_duration)
         if self._at_overdue_cap():
             self._report("overdue", "; ".join(self.why_not_leasing()))
-        # Of messages that are held too long there are more than 5 % if, and only if, the 95th
-        # percentile of the time that they take is above max_lease_duration.
-        ended = sum(self.counts[how] for how in ("acked", "nacked", "dropped", "expired"))
-        if ended >= _ENOUGH and self.counts["expired"] * 20 > ended and not self.counts["slow"]:
-            self.counts["slow"] += 1
-            self._report(
-                "slow",
-                f"{self.counts['expired']} of {ended} messages took longer than max_lease_duration "
-                "allows: set it to no less than the 95th percentile of the time they take",
-            )
         self.lease_more()
 
     # Time
@@ -373,7 +359,7 @@ class Keeping(Generic[M]):
         self.count_acks()
         now = self._loop.time()
         if now - self._alarm.at > LATE:
-            self._blocked(now - self._alarm.at)
+            self._complaints.blocked(now - self._alarm.at)
         due = self.leases.poll(now=now)
         if due.renew:
             ids = self._ids(due.renew) + self._copies.of(due.renew)
@@ -384,17 +370,10 @@ class Keeping(Generic[M]):
             self._expire(due.expired)
         self._alarm.set(self.leases.next_at)
 
-    def _blocked(self, seconds: float) -> None:
-        """The loop did nothing else for that long."""
-        self.counts["blocked"] += 1
-        self._report(
-            "blocked",
-            f"the event loop was blocked for {seconds:.1f} s: leases are not renewed meanwhile. "
-            "Let callbacks await, or give a ThreadScheduler to those that cannot",
-        )
+    # Exactly-once
 
     def _received_surely(self, outcome: Outcome) -> None:
-        """Exactly-once: keep the messages whose receipt is confirmed, forget the others."""
+        """Keep the messages whose receipt is confirmed, forget the others."""
         refused = self._receipts.answered(outcome)
         for message in refused:
             message.lease = None
@@ -422,7 +401,7 @@ class Keeping(Generic[M]):
         return False
 
     def _lose(self, ack_ids: set[str]) -> None:
-        """Exactly-once: the server has given these to somebody else; who works on them goes on."""
+        """The server has given these to somebody else; who works on them goes on."""
         self.counts["lost"] += len(ack_ids)
         lost = [message for message in self.leases.held() if message.ack_id in ack_ids]
         for message in lost:
