@@ -207,7 +207,8 @@ class Keeping(Generic[M]):
 
     def lease_more(self) -> None:
         """Lease what the limits allow, and hand it over."""
-        self.count_acks()
+        if self._acked:
+            self.count_acks()
         if self._closed or self.stuck:
             return
         for messages in self.leases.take(now=self._loop.time()):

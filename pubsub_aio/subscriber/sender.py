@@ -9,15 +9,13 @@ import random
 from collections.abc import Callable
 
 from pubsub_aio._core.outbox import Outbox, Outcome, Request
+from pubsub_aio._core.pacing import Pacing
 from pubsub_aio._wire import codec
 from pubsub_aio._wire.transport import Transport
 from pubsub_aio.errors import ServiceError, UnconfirmedError
 from pubsub_aio.message import Confirmation
 
 log = logging.getLogger("pubsub_aio.subscriber")
-
-ACK_DELAY = 0.01
-"""Seconds that an ack waits for others to go with it."""
 
 _MAX_CALLS = 16  # at once; what comes meanwhile gathers in the outbox
 _CALL_TIMEOUT = 10.0
@@ -54,6 +52,7 @@ class Sender:
         self._idle = asyncio.Event()
         self._idle.set()
         self._timer: asyncio.TimerHandle | None = None
+        self._pacing = Pacing()
         self._ended = False
 
     # Adding
@@ -90,7 +89,8 @@ class Sender:
     def _soon(self) -> None:
         self._idle.clear()
         if self._timer is None and not self._ended:
-            self._timer = self._loop.call_later(ACK_DELAY, self._on_timer)
+            at = self._pacing.due_at(len(self.acks), now=self._loop.time())
+            self._timer = self._loop.call_at(at, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -108,6 +108,7 @@ class Sender:
                     await slots.acquire()
                     slots.release()
                     for request in self.outbox.take(now=self._loop.time()):
+                        self._pacing.sent(now=self._loop.time())
                         await slots.acquire()
                         calls.create_task(self._send(request, slots))
         finally:
