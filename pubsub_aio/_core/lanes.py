@@ -105,6 +105,14 @@ class Admitted(Generic[M]):
     overtaken: list[M] = field(default_factory=list)
     """What is here and is to be given back, for it comes once more behind an accepted one."""
 
+    def leave_out_overtaken(self) -> None:
+        """Count what came together with the one that overtakes it as stale: it is not here yet."""
+        overtaken = set(self.overtaken)
+        if early := [message for message in self.accepted if message in overtaken]:
+            self.stale.setdefault(STALE_DELAY, []).extend(early)
+            self.accepted = [message for message in self.accepted if message not in overtaken]
+            self.overtaken = [message for message in self.overtaken if message not in early]
+
 
 class Lanes(Generic[M]):
     """Holds messages until their turn comes. What to run and what to give back, it answers."""
@@ -146,6 +154,8 @@ class Lanes(Generic[M]):
                     result.overtaken += self._let_go_after(lane, place)
                 lane.is_here(place, message)
             result.accepted.append(message)
+        if result.overtaken:
+            result.leave_out_overtaken()
         return result
 
     def enter(self, messages: Iterable[M]) -> tuple[list[M], list[M]]:

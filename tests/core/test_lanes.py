@@ -349,6 +349,14 @@ def test_what_has_not_entered_is_overtaken_too() -> None:
     assert lanes.enter([a]) == ([a], [])
 
 
+def test_what_comes_together_with_an_earlier_one_behind_it_is_stale() -> None:
+    """H4: copies of several deliveries in one response."""
+    lanes: Lanes[Word] = Lanes()
+    early, a, b = words("b", "a", "b")
+
+    assert lanes.admit([early, a, b], now=0) == Admitted([a, b], {STALE_DELAY: [early]})
+
+
 def test_what_runs_goes_on_when_the_ack_of_the_one_before_it_is_refused() -> None:
     """H3: it may have taken effect. What waits comes again all the same."""
     a, b, c = words("a", "b", "c")
