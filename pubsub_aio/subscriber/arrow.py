@@ -186,11 +186,6 @@ class ArrowCustody(Custody[ArrowBatch]):
 
     # Settling
 
-    def _must_be_confirmed(self, message: ArrowBatch) -> bool:
-        """Batches do not come again as they were, so nothing waits for one that is refused."""
-        del message
-        return False
-
     def confirmations(self, batch: ArrowBatch) -> list[Confirmation]:
         """One for each row of a batch that is about to be acked."""
         if batch.lease is None:

@@ -38,7 +38,6 @@ class Custody(Keeping[M]):
     ) -> None:
         super().__init__(sender, options, report)
         self._thread = get_ident()
-        self._acking: dict[str, M] = {}  # exactly-once, with a key: whose acks are not answered
         sender.on_outcome = self._answered
 
     # Settling
@@ -64,15 +63,9 @@ class Custody(Keeping[M]):
     def _follow_ack(self, message: M) -> None:
         """Something depends on which message was acked."""
         self.count_acks()
-        if self._must_be_confirmed(message):
-            self._acking[message.ack_id] = message
         self._settled(message, acked=True)
         if self.leases.received:
             self.lease_more()
-
-    def _must_be_confirmed(self, message: M) -> bool:
-        """Whether other messages come again with this one, should its ack be refused."""
-        return self.exactly_once and bool(message.ordering_key)
 
     def nack(self, message: M, seconds: int, confirmation: Confirmation | None = None) -> None:
         """Give it back, to come again after that many seconds."""
@@ -166,8 +159,6 @@ class Custody(Keeping[M]):
         self.freed.set()
         if request.seconds is None:
             self.counts["acked"] += len(outcome.confirmed)
-            if self._acking:
-                self._acks_in_order(outcome)
         if outcome.failed:
             self.counts["refused"] += len(outcome.failed)
         if self._receipts and request.is_extension:
@@ -180,14 +171,3 @@ class Custody(Keeping[M]):
             self.given_back.answered(answered, request.seconds, now=self._loop.time())
         if self.leases.received or not self.room.is_set():
             self.lease_more()
-
-    def _acks_in_order(self, outcome: Outcome) -> None:
-        """An ack that was refused may bring its message back, and with it later ones of its key.
-
-        It may also have taken effect before, so later acks are sent on: the server judges them.
-        """
-        for ack_id in outcome.confirmed:
-            self._acking.pop(ack_id, None)
-        for ack_id in outcome.failed:
-            if (refused := self._acking.pop(ack_id, None)) is not None:
-                self._settled(refused, acked=False, told=False)

@@ -621,3 +621,33 @@ async def test_what_is_on_its_way_when_limits_change_is_read_first(
         await asyncio.sleep(2)
 
     assert calls.data == [b"a0", b"a1"]
+
+
+@virtual
+async def test_what_is_unread_while_reading_is_paused_is_read_before_the_stream_is_reopened(
+    emulator: MemoryEmulator,
+) -> None:
+    """H4: on a server that heeds no limits. Otherwise later messages would come first."""
+    ordered(emulator)
+    (first,) = publish(emulator, 1, key="a")
+
+    async def work(message: Message) -> None:
+        await asyncio.sleep(8 if message.message_id == first else 0)
+        message.ack()
+
+    calls = Calls(work)
+    tight = FlowControl(max_messages=1, max_request_batch_size=1, max_bytes=1)
+    transport = Tapped(emulator.transport(), limits=False)
+    async with client_of(emulator, transport=transport) as client:
+        live = client.subscribe(WORKER, calls, flow_control=tight)
+        await asyncio.sleep(1)
+        for number in range(1, 4):
+            emulator.publish(TOPIC, f"a{number}".encode(), ordering_key="a")
+            await asyncio.sleep(1)
+        assert "reading is paused" in str(live.health().reasons)
+        live.flow_control = FlowControl(max_messages=2, max_request_batch_size=1, max_bytes=2)
+        await asyncio.sleep(0.1)
+        emulator.publish(TOPIC, b"a4", ordering_key="a")
+        await asyncio.sleep(5 * MINUTE)
+
+    assert calls.data == [b"a0", b"a1", b"a2", b"a3", b"a4"]
