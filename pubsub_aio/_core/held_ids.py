@@ -59,6 +59,11 @@ class HeldIds(Generic[M]):
         self._ids |= ids
         return messages, ids, copies
 
+    def holder_of(self, copy: M) -> M:
+        """The held message that a copy is of, which was among the last that were added."""
+        assert self._holders is not None  # noqa: S101 - they were made to tell it from new ones
+        return self._holders[copy.message_id]
+
     def remove(self, ids: set[str]) -> None:
         """Ids that were added together are no longer held."""
         shared = ids & self._listed_again.keys()

@@ -150,6 +150,10 @@ class LeaseTable(Generic[M]):
         block.home = self._young
         return copies
 
+    def holder_of(self, copy: M) -> M:
+        """The held message that a copy is of, which has just come."""
+        return self._ids.holder_of(copy)
+
     def has_room(self) -> bool:
         """Whether a round of leasing may begin."""
         if self.leased >= self._enough:

@@ -1,7 +1,7 @@
 """Acks, nacks and extensions, gathered into requests of legal size, and sent again where it helps.
 
-Acks and nacks are owed to the server until it answers. An extension is not: if it cannot be sent
-in time the next one takes its place.
+Acks and nacks are owed to the server until it answers. So is an extension, as long as the lease
+lasts without it; then the next one takes its place.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ MAX_CONFIRMED_IDS = 50
 OWED_FOR = 600.0
 """Seconds after which an ack or nack that could not be sent is given up."""
 
-EXTENSION_TRIES = 3
+EXTENSION_OWED_FOR = 0.4
+"""The part of an extension's time for which it is tried again: a lease is renewed when that part of
+it is left."""
+
 FIRST_DELAY = 0.1
 MAX_DELAY = 10.0
 
@@ -85,12 +88,16 @@ class Outbox:
         self._modacks.setdefault((seconds, True), []).extend(ack_ids)
         self._unanswered += len(ack_ids)
 
-    def nack(self, ack_ids: list[str], seconds: int) -> None:
+    def nack(self, ack_ids: list[str], seconds: int) -> list[tuple[str, int]]:
         """Give messages back, to come again after that many seconds.
 
         Calls overtake one another: an extension that takes effect after a delayed nack would undo
-        it, so such a nack waits for the answer. A plain one cannot be undone.
+        it, so such a nack waits for the answer, and extensions that are not on their way are not
+        sent. A plain one cannot be undone.
+
+        Returns these, as ids and seconds.
         """
+        struck = self._strike({*ack_ids}) if seconds else []
         self._unanswered += len(ack_ids)
         if seconds and self._extending:
             wait = [ack_id for ack_id in ack_ids if ack_id in self._extending]
@@ -98,6 +105,28 @@ class Outbox:
             ack_ids = [ack_id for ack_id in ack_ids if ack_id not in self._extending]
         if ack_ids:
             self._modacks.setdefault((seconds, False), []).extend(ack_ids)
+        return struck
+
+    def _strike(self, ack_ids: set[str]) -> list[tuple[str, int]]:
+        """Ask for more time for these no more, where that is still to be sent; returns where."""
+        struck: list[tuple[str, int]] = []
+        for (seconds, is_extension), ids in list(self._modacks.items()):
+            if is_extension and not ack_ids.isdisjoint(ids):
+                struck += [(one, seconds) for one in ids if one in ack_ids]
+                ids[:] = [one for one in ids if one not in ack_ids]
+                if not ids:
+                    del self._modacks[seconds, True]
+        for _, _, request in self._again:
+            if request.is_extension and not ack_ids.isdisjoint(request.ids):
+                gone = [one for one in request.ids if one in ack_ids]
+                struck += [(one, request.seconds or 0) for one in gone]
+                request.ids = [one for one in request.ids if one not in ack_ids]
+                self._ids_again -= len(gone)
+        if struck:
+            self._again = [entry for entry in self._again if entry[2].ids]
+            heapq.heapify(self._again)
+        self._unanswered -= len(struck)
+        return struck
 
     @property
     def waiting(self) -> bool:
@@ -122,8 +151,9 @@ class Outbox:
             self._unanswered += len(acks)
             requests += [Request(ids, owed_until=now + OWED_FOR) for ids in self._cut(acks)]
         for (seconds, is_extension), ids in self._modacks.items():
+            owed_for = seconds * EXTENSION_OWED_FOR if is_extension else OWED_FOR
             requests += [
-                Request(part, seconds, is_extension, owed_until=now + OWED_FOR)
+                Request(part, seconds, is_extension, owed_until=now + owed_for)
                 for part in self._cut(ids)
             ]
         self._modacks = {}
@@ -144,21 +174,23 @@ class Outbox:
             chance: A random number from 0 to 1, to spread what is sent again.
         """
         request.attempts += 1
-        if request.is_extension:
-            self._extending.difference_update(request.ids)
-            if self._afterwards:
-                self._release_nacks(request.ids)
         again = self._ids_again
         outcome = self._judge(request, error, now, chance)
         self._unanswered -= len(request.ids) - (self._ids_again - again)
+        if request.is_extension:
+            self._extending.difference_update(request.ids)
+            if self._afterwards:
+                self._release_nacks(request.ids, outcome)
         return outcome
 
-    def _release_nacks(self, ack_ids: list[str]) -> None:
-        """Let the delayed nacks of these go."""
-        for ack_id in ack_ids:
-            seconds = self._afterwards.pop(ack_id, None)
-            if seconds is not None:
-                self._modacks.setdefault((seconds, False), []).append(ack_id)
+    def _release_nacks(self, ack_ids: list[str], outcome: Outcome) -> None:
+        """Let the delayed nacks of these go; their extensions are not sent again."""
+        nacked = [ack_id for ack_id in ack_ids if ack_id in self._afterwards]
+        for ack_id, _ in self._strike({*nacked}):
+            outcome.failed[ack_id] = UnconfirmedError(ack_id)
+        for ack_id in nacked:
+            seconds = self._afterwards.pop(ack_id)
+            self._modacks.setdefault((seconds, False), []).append(ack_id)
 
     def _judge(
         self, request: Request, error: ServiceError | None, now: float, chance: float
@@ -199,8 +231,6 @@ class Outbox:
         wait = backoff.delay(request.attempts, first=FIRST_DELAY, most=MAX_DELAY, chance=chance)
         wait = max(wait, error.retry_delay or 0.0)
         if now + wait > request.owed_until:
-            return False
-        if request.is_extension and request.attempts >= EXTENSION_TRIES:
             return False
         self._add(now + wait, request)
         return True

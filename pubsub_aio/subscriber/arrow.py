@@ -91,7 +91,8 @@ class ArrowBatch:
             ExceptionGroup: Of `SettleError`, one for each row that was refused.
         """
         confirmations = self._custody.confirmations(self)
-        self._custody.ack(self)
+        if self.lease is not None:
+            self._custody.ack(self)
         await all_confirmed(confirmations)
 
     def leave_out(self, ack_ids: set[str]) -> None:

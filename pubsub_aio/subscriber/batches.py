@@ -144,7 +144,7 @@ class BatchConsumer:
 
     def _on_alarm(self) -> None:
         self._hand_over(self._gathering.take())
-        self._alarm.set(math.inf)
+        self._alarm.set(self._gathering.due_at)  # that may have let more come
 
     def _hand_over(self, messages: list[Message]) -> None:
         held = []

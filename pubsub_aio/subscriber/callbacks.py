@@ -65,8 +65,8 @@ class WorkerChain(Generic[T]):
         self._called: set[asyncio.Task[None]] = set()  # to work, and not begun yet
         self._coming = 0  # how many these are, and looks that are to be taken
         self._burst = 1  # how many workers to begin, should a callback suspend
-        self._begun = 0  # workers that were called since the last look
-        self._left = 0  # messages that there were then, and those that came since
+        self._looks = 0
+        self._resumed = False  # a callback that was suspended during the last look has ended
         self._slice_ends_at = 0.0
         self._resting = False  # the slice is over; others have the loop
         self._stopped = False
@@ -78,7 +78,6 @@ class WorkerChain(Generic[T]):
     def put(self, messages: list[T]) -> None:
         """Run the callback for these, in turn."""
         self._queue.extend(messages)
-        self._left += len(messages)
         if not self._coming:
             self._begin(1)
 
@@ -112,35 +111,43 @@ class WorkerChain(Generic[T]):
     def _look(self) -> None:
         """If a callback has suspended and left others waiting, let more workers begin.
 
-        The more often that happens in a row, the more at once; but where workers took more
-        messages than one each, callbacks go on so soon that a few workers will do.
+        The more often that happens in a row, the more at once; but where callbacks go on soon a
+        few workers will do.
         """
         self._coming -= 1
-        queue = self._queue
-        if self._left - len(queue) > self._begun:
-            self._burst = max(1, self._burst // 2)
-        else:
-            self._burst = min(2 * self._burst, _MAX_BURST)
-        self._begun = 0
-        self._left = len(queue)
-        if queue and not self._stopped and not self._resting:
-            self._begin(min(self._burst, len(queue)))
+        self._looks += 1
+        resumed, self._resumed = self._resumed, False
+        self._burst = max(1, self._burst // 2) if resumed else min(2 * self._burst, _MAX_BURST)
+        if self._queue and not self._stopped and not self._resting:
+            self._begin(min(self._burst, len(self._queue)))
 
     def _begin(self, count: int) -> None:
         """Let workers begin in the loop's next turn."""
         self._coming += count
-        self._begun += count
         for _ in range(count):
-            if self._parked:
-                more, worker = self._parked.pop()
-                more.set_result(None)
-            else:
-                worker = self._loop.create_task(
-                    self._work(), name="pubsub-aio callbacks", context=self._context.copy()
-                )
-                self._workers.add(worker)
-                worker.add_done_callback(self._retire)
+            worker = self._parked_worker() or self._new_worker()
             self._called.add(worker)
+
+    def _parked_worker(self) -> asyncio.Task[None] | None:
+        """Call a worker that waits, unless somebody has cancelled it."""
+        while self._parked:
+            more, worker = self._parked.pop()
+            if not more.done():
+                more.set_result(None)
+                return worker
+        return None
+
+    def _new_worker(self) -> asyncio.Task[None]:
+        # A task factory of the loop's might begin it before it is known here.
+        worker = asyncio.Task(
+            self._work(),
+            loop=self._loop,
+            name="pubsub-aio callbacks",
+            context=self._context.copy(),
+        )
+        self._workers.add(worker)
+        worker.add_done_callback(self._retire, context=self._context)
+        return worker
 
     def _retire(self, worker: asyncio.Task[None]) -> None:
         """A worker has ended, as it should or because a callback of it was cancelled."""
@@ -169,11 +176,12 @@ class WorkerChain(Generic[T]):
         plain = type(self._loop).time is asyncio.BaseEventLoop.time
         clock = time.monotonic if plain else self._loop.time
         while not self._stopped:
-            if (now := clock()) > self._slice_ends_at:
+            if not self._resting and (now := clock()) > self._slice_ends_at:
                 self._slice_ends_at = now + SLICE
             self._called.discard(me)
             self._coming -= 1
-            while queue:
+            looks = self._looks
+            while queue and not self._resting:
                 message = queue.popleft()
                 if message.lease is None:  # it was given back while it waited
                     watcher.returned(message)
@@ -192,9 +200,12 @@ class WorkerChain(Generic[T]):
                         watcher.returned(message)
                 if (len(copy_context()) and self._changed()) or me.cancelling():
                     return  # what a callback left behind is not for the next one
+                if looks != self._looks:
+                    looks, self._resumed = self._looks, True
                 if clock() > self._slice_ends_at and not self._resting:
                     await self._rest()
                     self._slice_ends_at = clock() + SLICE
+                    looks = self._looks
             if len(self._parked) >= _MAX_PARKED:
                 return
             more = self._loop.create_future()
@@ -213,7 +224,7 @@ class WorkerChain(Generic[T]):
         return isinstance(error, Exception)
 
     async def _rest(self) -> None:
-        """Let others have the loop for a turn; no other worker begins meanwhile."""
+        """Let others have the loop for a turn; no other worker goes on with the queue meanwhile."""
         self._resting = True
         self._coming += 1
         try:

@@ -170,6 +170,7 @@ class Keeping(Generic[M]):
             self.counts["copies"] += len(copies)
             if not leases.exactly_once:  # otherwise the last whose receipt was confirmed is valid
                 self._copies.note(copies)
+                self._sender.extend(self._ids([*map(leases.holder_of, copies)]), self.extension)
                 self._watch()
         self.lease_more()
         if leases.received:
@@ -271,7 +272,10 @@ class Keeping(Generic[M]):
         gone = set(messages)
         withdrawn = self.leases.withdraw(lambda one: one in gone)
         withdrawn += self._receipts.withdraw(lambda one: one in gone)
-        for message in gone.difference(withdrawn):
+        gone.difference_update(withdrawn)
+        for message in messages:
+            if message not in gone:
+                continue
             self.leases.release(message)
             if self._lanes.has(message):
                 self._overdue.expire(message, begun=True)

@@ -72,7 +72,9 @@ class Sender:
     def nack(self, ack_ids: list[str], seconds: int) -> None:
         """Give messages back, soon."""
         if ack_ids:
-            self.outbox.nack(ack_ids, seconds)
+            for struck in self.outbox.nack(ack_ids, seconds):
+                for confirmation in self._confirmations.pop(struck, ()):
+                    confirmation.set_exception(UnconfirmedError(struck[0]))
             self._soon()
 
     def confirm(self, ack_id: str, seconds: int | None, confirmation: Confirmation) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pubsub_aio._core.outbox import (
-    EXTENSION_TRIES,
+    EXTENSION_OWED_FOR,
     FIRST_DELAY,
     MAX_BYTES,
     MAX_CONFIRMED_IDS,
@@ -79,7 +79,7 @@ def test_acks_and_deadlines_are_gathered_into_one_request_each() -> None:
     assert outbox.take(now=5) == [
         Request(["a", "b"], None, owed_until=5 + OWED_FOR),
         Request(["c", "e", "f"], 0, owed_until=5 + OWED_FOR),
-        Request(["d"], 10, is_extension=True, owed_until=5 + OWED_FOR),
+        Request(["d"], 10, is_extension=True, owed_until=5 + 10 * EXTENSION_OWED_FOR),
         Request(["g"], 10, owed_until=5 + OWED_FOR),
     ]
     assert (len(outbox), outbox.waiting) == (7, False)
@@ -211,19 +211,56 @@ def test_delays_grow_and_an_ack_is_given_up_after_its_time() -> None:
     assert (len(outbox), outbox.next_at) == (0, math.inf)
 
 
-def test_an_extension_is_not_tried_for_long() -> None:
-    """The next one takes its place."""
+@pytest.mark.parametrize("seconds", [10, 60, 600])
+def test_an_extension_is_tried_for_as_long_as_its_lease_lasts(seconds: int) -> None:
+    """H6: a lease is renewed when two fifths of it are left. Later the next one takes its place."""
     outbox = Outbox()
-    outbox.extend(["a"], 10)
-    tries, now = 0, 0.0
+    outbox.extend(["a"], seconds)
+    tried_at, now = [], 0.0
     while requests := outbox.take(now=now):
-        tries += 1
+        tried_at.append(now)
         answer(outbox, requests[0], "UNAVAILABLE", now=now)
-        now = min(outbox.next_at, 1_000)
+        now = min(outbox.next_at, 10_000)
 
-    assert tries == EXTENSION_TRIES
-    assert now == 1_000
+    ends_at = EXTENSION_OWED_FOR * seconds
+    assert ends_at - MAX_DELAY < tried_at[-1] <= ends_at
+    assert len(tried_at) >= 5
+    assert now == 10_000
     assert len(outbox) == 0
+
+
+def test_a_delayed_nack_strikes_extensions_that_are_to_be_sent() -> None:
+    """G8: they would undo it."""
+    outbox = Outbox()
+    outbox.extend(["a", "b"], 60)
+    assert outbox.nack(["a"], 10) == [("a", 60)]
+    assert len(outbox) == 2
+    assert sent(outbox.take(now=0)) == [(["b"], 60), (["a"], 10)]
+
+
+def test_a_delayed_nack_strikes_extensions_that_are_to_be_sent_again() -> None:
+    """G8: they would undo it."""
+    outbox = Outbox()
+    outbox.extend(["a", "b"], 60)
+    (extension,) = outbox.take(now=0)
+    answer(outbox, extension, "UNAVAILABLE", now=0)
+    assert outbox.nack(["a"], 10) == [("a", 60)]
+    assert sent(outbox.take(now=10)) == [(["b"], 60), (["a"], 10)]
+
+
+def test_an_extension_that_fails_is_not_sent_again_after_a_delayed_nack() -> None:
+    """G8: the nack has waited for its answer, and goes now."""
+    outbox = Outbox()
+    outbox.extend(["a", "b"], 60)
+    (extension,) = outbox.take(now=0)
+    assert outbox.nack(["a"], 10) == []
+    assert answer(outbox, extension, "UNAVAILABLE", now=0) == ([], {"a": UnconfirmedError})
+    assert sent(outbox.take(now=10)) == [(["b"], 60), (["a"], 10)]
+    assert len(outbox) == 2
+
+
+def sent(requests: list[Request]) -> list[tuple[list[str], int | None]]:
+    return [(request.ids, request.seconds) for request in requests]
 
 
 def test_the_server_may_ask_to_be_left_alone_for_longer() -> None:
@@ -467,9 +504,10 @@ class OutboxAgainstModel(RuleBasedStateMachine):
             return
         assert isinstance(failure, UnconfirmedError)
         if reason or error.code in TRANSIENT:
-            too_late = self.now + MAX_DELAY > self.taken_at[ack_id] + OWED_FOR
-            enough = ack_id in self.extensions and self.tries[ack_id] >= EXTENSION_TRIES
-            assert too_late or enough
+            owed_for = OWED_FOR
+            if ack_id in self.extensions:
+                owed_for = (self.seconds[ack_id] or 0) * EXTENSION_OWED_FOR
+            assert self.now + MAX_DELAY > self.taken_at[ack_id] + owed_for
         else:
             assert error.code == "NOT_FOUND"
 

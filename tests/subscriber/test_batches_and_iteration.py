@@ -650,3 +650,25 @@ async def test_a_loop_over_nothing_waits(emulator: MemoryEmulator) -> None:
             break
 
     assert calls.times == pytest.approx([1_200], abs=0.1)
+
+
+@virtual
+async def test_ordered_batches_go_on_after_one_that_was_let_go(emulator: MemoryEmulator) -> None:
+    """G7: what comes while a batch is due is handed over in its time."""
+    emulator.create_subscription(WORKER, TOPIC, enable_message_ordering=True)
+    publish(emulator, 4, key="a")
+    seen: list[bytes] = []
+
+    async def work(batch: Batch) -> None:
+        seen.extend(message.data for message in batch)
+        batch.ack()
+
+    async with client_of(emulator) as client:
+        live = client.subscribe_batches(
+            WORKER, work, max_latency=8, flow_control=FlowControl(max_lease_duration=5)
+        )
+        await asyncio.sleep(7)
+        live.flow_control = FlowControl()
+        await asyncio.sleep(2 * MINUTE)
+
+    assert seen == [b"a0", b"a1", b"a2", b"a3"]

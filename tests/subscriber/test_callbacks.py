@@ -13,6 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from pubsub_aio import ConfigError, FlowControl, Message, ThreadScheduler
+from pubsub_aio.subscriber.callbacks import SLICE
 from pubsub_aio.testing import MemoryEmulator
 from tests.subscriber.conftest import (
     MINUTE,
@@ -600,3 +601,87 @@ async def test_a_callback_can_use_its_own_subscription(emulator: MemoryEmulator)
 
     assert len(others.began) == 4
     assert emulator.backlog(WORKER) == 0
+
+
+@virtual
+async def test_callbacks_leave_the_loop_to_others_also_where_some_of_them_wait(
+    emulator: MemoryEmulator,
+) -> None:
+    """G7: whoever goes on, or begins, while another worker rests leaves the queue to that one."""
+    emulator.create_subscription(WORKER, TOPIC)
+    publish(emulator, 400)
+    longest = 0.0
+
+    async def work(message: Message) -> None:
+        if int(message.data) < 20:
+            await asyncio.sleep(0.05)
+        else:
+            burn(0.002)
+        message.ack()
+
+    calls = Calls(work)
+    async with client_of(emulator) as client:
+        client.subscribe(WORKER, calls)
+        await emulator.until(lambda: len(calls.ended) > 0, timeout=MINUTE)
+        while len(calls.ended) < 300:
+            before = now()
+            await asyncio.sleep(0)
+            longest = max(longest, now() - before)
+
+    assert SLICE / 2 < longest < 2 * SLICE
+
+
+@virtual
+async def test_callbacks_begin_soon_although_others_wait(emulator: MemoryEmulator) -> None:
+    """G7: in a few turns of the loop, however long each takes."""
+    emulator.create_subscription(WORKER, TOPIC)
+    publish(emulator, 1_000)
+
+    async def work(message: Message) -> None:
+        if int(message.data) % 2:
+            await asyncio.sleep(MINUTE)
+        message.ack()
+
+    calls = Calls(work)
+    async with client_of(emulator) as client:
+        client.subscribe(
+            WORKER,
+            calls,
+            flow_control=FlowControl(max_messages=2_000, max_request_batch_size=2_000),
+        )
+        await emulator.until(lambda: len(calls.began) > 0, timeout=MINUTE)
+        turns = 0
+        while len(calls.began) < 1_000:
+            turns += 1
+            await asyncio.sleep(0)
+
+    assert turns < 100
+
+
+@virtual
+async def test_who_cancels_a_worker_that_waits_cancels_nothing_else(
+    emulator: MemoryEmulator,
+) -> None:
+    """G7: a callback's task that was kept, and is cancelled as the next message comes."""
+    emulator.create_subscription(WORKER, TOPIC)
+    tasks: list[asyncio.Task[object]] = []
+
+    async def work(message: Message) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.append(task)
+        message.ack()
+
+    calls = Calls(work)
+    async with client_of(emulator) as client:
+        live = client.subscribe(WORKER, calls)
+        for turns in range(12):
+            publish(emulator, 1)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            if tasks:
+                tasks[-1].cancel()
+            await asyncio.sleep(1)
+        assert not live.done()
+
+    assert len(calls.ended) == 12

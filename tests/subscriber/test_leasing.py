@@ -985,6 +985,8 @@ async def test_what_is_done_to_a_message_is_done_to_each_of_its_deliveries(
         response.received_messages.add(ack_id=ack_id).message.message_id = "a"
         custody.receive(response.SerializeToString())
     (message,) = handed
+    (at_once,) = sender.outbox.take(now=now())
+    assert at_once.ids == ["3", "2"]  # that their leases last, until all are renewed together
     await asyncio.sleep(0.2)
     (renewal,) = sender.outbox.take(now=now())
     settle(message)
