@@ -27,6 +27,7 @@ log = logging.getLogger("pubsub_aio.subscriber")
 
 _MAX_FLUSH = 2_500
 _LAST_FLUSH = 0.2  # seconds for the last nacks of one that has to hurry
+_MAX_LAST_READ = 2.0  # seconds, for what is on its way at the end
 _STUBBORN = 1.0  # seconds that a cancelled callback has to end
 
 
@@ -158,9 +159,11 @@ class Engine(Generic[M]):
                 others = [tasks.create_task(restarts.run()), tasks.create_task(self._refresh())]
                 reading = [tasks.create_task(self._read(reader)) for reader in self._readers]
                 await _first_of(stop, self._failed)
+                self.vitals.change("stopping")
+                self.custody.close()
+                await _within(_MAX_LAST_READ, self._read_the_rest(reading), hurry)
                 for task in reading:
                     task.cancel()
-                self.vitals.change("stopping")
                 await self._finish(hurry)
                 for task in (sending, *others):
                     task.cancel()
@@ -221,10 +224,18 @@ class Engine(Generic[M]):
 
     # The end
 
+    async def _read_the_rest(self, reading: list[asyncio.Task[None]]) -> None:
+        """Read what is on its way: it goes back at once, instead of when its deadline passes."""
+        async with asyncio.TaskGroup() as tasks:
+            finishing = [tasks.create_task(reader.finish()) for reader in self._readers]
+            waiting = [tasks.create_task(_all_of(each)) for each in (finishing, reading)]
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in (*finishing, *waiting):
+                task.cancel()
+
     async def _finish(self, hurry: asyncio.Event) -> None:
         """Give back what was not begun, wait for what was, and send the last acks; bounded."""
         policy, consumer = self._options.shutdown, self._consumer
-        self.custody.close()
         self.custody.give_back(consumer.withdraw())
         if policy.mode == "wait" and consumer.busy:
             await _within(policy.timeout, consumer.finished(), hurry)
@@ -292,6 +303,11 @@ async def _first_of(*events: asyncio.Event) -> None:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         for task in waiting:
             task.cancel()
+
+
+async def _all_of(tasks: list[asyncio.Task[None]]) -> None:
+    """Return when all of these have ended."""
+    await asyncio.wait(tasks)
 
 
 async def _within(seconds: float, work: Awaitable[object], hurry: asyncio.Event) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from pubsub_aio.config import StreamPolicy
 from pubsub_aio.errors import ServiceError
 from pubsub_aio.subscriber.alarm import Alarm
 from pubsub_aio.subscriber.reconnect import FATAL, before_next_attempt
-from pubsub_aio.subscriber.streams import GRACE
+from pubsub_aio.subscriber.streams import GRACE, QUIET
 
 if TYPE_CHECKING:
     from pubsub_aio.subscriber.custody import Custody
@@ -56,6 +57,7 @@ class PullReader:
         self._vitals = vitals
         self._policy = policy
         self._open = False
+        self._finishing = False
         self._pulled = asyncio.Event()
         self._pulled.set()
         self._loop = asyncio.get_running_loop()
@@ -69,7 +71,7 @@ class PullReader:
             ReconnectError: No pull succeeded within the reconnect budget.
         """
         failures = 0
-        while True:
+        while not self._finishing:
             wanted = await self._room()
             try:
                 await self._pull(wanted)
@@ -123,6 +125,13 @@ class PullReader:
         self._vitals.lost(error, was_open=self._open, worked=self._open)
         self._open = False
         await before_next_attempt(error, failures, policy=self._policy, vitals=self._vitals)
+
+    async def finish(self) -> None:
+        """Return when the pull that is under way has ended, or brings nothing."""
+        self._finishing = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(QUIET):
+                await self._pulled.wait()
 
     def reopen(self) -> None:
         """Nothing is remembered of a pull: the next one heeds what has changed."""

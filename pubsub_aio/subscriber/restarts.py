@@ -24,6 +24,9 @@ class Reader(Protocol):
     async def run(self) -> None:
         """Read until cancelled."""
 
+    async def finish(self) -> None:
+        """Take what is on its way, and return when nothing comes any more."""
+
     def reopen(self) -> None:
         """Tell the server anew what it is told at the beginning."""
 

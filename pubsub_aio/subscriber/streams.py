@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -26,6 +27,9 @@ GRACE = 1.0
 
 PAUSE = 5.0
 """Seconds after which a stream from which nothing is read is closed until there is room."""
+
+QUIET = 0.25
+"""Seconds without a message after which no more is on its way to one that ends."""
 
 SETTLED = 10.0
 """Seconds after which a stream that brought no message has worked all the same."""
@@ -66,6 +70,7 @@ class StreamReader:
         self._stream: PullStream | None = None
         self._writing = asyncio.Lock()
         self._reopening = False
+        self._finishing = False
         self._open = False
         self._useful = False
         self._dead: ServiceError | None = None
@@ -89,6 +94,8 @@ class StreamReader:
             await self._custody.room.wait()
             began = self._loop.time()
             error = await self._session()
+            if self._finishing:
+                return
             reopening = self._reopening and error.code in ("CANCELLED", "UNAVAILABLE")
             self._reopening = False
             if self._ending is not None:
@@ -113,6 +120,20 @@ class StreamReader:
             self._stream.cancel()
         else:  # what is unread in a stream that is cancelled comes late, so it must be read first
             self._ping_now.set()
+
+    async def finish(self) -> None:
+        """Let the server end the stream, and return when nothing comes any more."""
+        self._finishing = True
+        stream = self._stream
+        if stream is None or not self._open:
+            return
+        with contextlib.suppress(ServiceError):
+            async with self._writing:
+                await stream.done_writing()
+        heard_at = -math.inf
+        while self._heard_at > heard_at:
+            heard_at = self._heard_at
+            await asyncio.sleep(QUIET)
 
     async def _session(self) -> ServiceError:
         """Open a stream and listen until it ends; returns how it ended."""
