@@ -7,6 +7,7 @@ import os
 from pubsub_aio.errors import ForkedError
 
 _generation = 0
+_grpc_used_in: int | None = None
 
 
 def _forked() -> None:
@@ -16,6 +17,22 @@ def _forked() -> None:
 
 if hasattr(os, "register_at_fork"):  # not on Windows, where there is no fork
     os.register_at_fork(after_in_child=_forked)
+
+
+def using_grpc() -> None:
+    """Be told that gRPC is used; it cannot be any more in a child of a process that has used it.
+
+    Raises:
+        ForkedError: Instead of the hang that would follow.
+    """
+    global _grpc_used_in  # noqa: PLW0603 - it is a matter of the process
+    if _grpc_used_in is None:
+        _grpc_used_in = _generation
+    elif _grpc_used_in != _generation:
+        raise ForkedError(
+            "a client was opened before this process was forked, and gRPC works in the child no "
+            "more: open clients after the fork only, or start the process by spawn"
+        )
 
 
 class ForkGuard:

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from pubsub_aio._wire import schema
 from pubsub_aio._wire.connection import Connection, find_credentials
-from pubsub_aio._wire.forks import ForkGuard
+from pubsub_aio._wire.forks import ForkGuard, using_grpc
 from pubsub_aio._wire.rpcs import BY_NAME
 from pubsub_aio._wire.transport import Capabilities, service_error
 from pubsub_aio.errors import ClosedError, ServiceError
@@ -30,6 +30,9 @@ _OPTIONS = (
     # Trailers name the ack ids that were refused; 8 KiB are soon full of them.
     ("grpc.max_metadata_size", 4 * 1024 * 1024),
     ("grpc.primary_user_agent", "pubsub-aio"),
+    # Who tries again, and how soon, is decided here; gRPC must not wait for minutes on top of it.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
 )
 
 _WRITE_FAILED = "Internal error from Core"
@@ -66,6 +69,7 @@ class GrpcTransport:
         async with self._opening:
             if self._channel is not None:
                 return
+            using_grpc()
             if not self._connection.needs_credentials:
                 self._channel = grpc.aio.insecure_channel(self._connection.target, _OPTIONS)
                 return

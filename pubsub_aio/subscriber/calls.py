@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from google.auth.credentials import Credentials
 
 _FLUSH_TIMEOUT = 5.0
+
+log = logging.getLogger("pubsub_aio.subscriber")
 
 
 class SubscriberCalls:
@@ -63,6 +66,8 @@ class SubscriberCalls:
     ) -> Any:
         """Create a subscription unless it exists.
 
+        One that exists is left as it is; a setting that it has otherwise is logged.
+
         Args:
             subscription: Its name.
             topic: Its topic's name. The topic must exist.
@@ -82,13 +87,15 @@ class SubscriberCalls:
         full_topic = names.full_name(topic, "topics", self._project)
         request = schema.Subscription(name=name, topic=full_topic)
         codec.with_settings(request, settings)
-        created = self._loop.now_or_later(self._create(request, timeout))
+        created = self._loop.now_or_later(self._create(request, [*settings], timeout))
         if isinstance(created, asyncio.Task):
             self._creating[name] = created
             created.add_done_callback(lambda _: self._creating.pop(name, None))
         return created
 
-    async def _create(self, request: schema.Subscription, timeout: float) -> schema.Subscription:
+    async def _create(
+        self, request: schema.Subscription, settings: list[str], timeout: float
+    ) -> schema.Subscription:
         await self._open()
         try:
             data = await call_patiently(
@@ -104,6 +111,9 @@ class SubscriberCalls:
             raise ConfigError(
                 f"topic: {request.name} exists and belongs to {found.topic}, not to {request.topic}"
             )
+        for name in settings:
+            if (there := getattr(found, name)) != getattr(request, name):
+                log.warning("%s exists, with another %s: %s", found.name, name, there)
         return found
 
     # One call at a time
@@ -146,7 +156,7 @@ class SubscriberCalls:
     ) -> None:
         """Ack deliveries by their ids."""
         await self._open()
-        data = codec.acknowledge(self._name(subscription), ack_ids)
+        data = codec.acknowledge(self._name(subscription), _ids(ack_ids))
         await self._transport.call("Acknowledge", data, timeout=timeout)
 
     async def modify_ack_deadline(
@@ -161,7 +171,7 @@ class SubscriberCalls:
         if not 0 <= seconds <= MAX_ACK_DEADLINE:
             raise ConfigError(f"seconds must be 0 to 600, not {seconds!r}")
         await self._open()
-        data = codec.modify_ack_deadline(self._name(subscription), ack_ids, seconds)
+        data = codec.modify_ack_deadline(self._name(subscription), _ids(ack_ids), seconds)
         await self._transport.call("ModifyAckDeadline", data, timeout=timeout)
 
     async def seek(
@@ -217,3 +227,10 @@ class SubscriberCalls:
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError("the client is closed: make another")
+
+
+def _ids(ack_ids: Iterable[str]) -> Iterable[str]:
+    """These, unless they are a single one by mistake."""
+    if isinstance(ack_ids, str):
+        raise ConfigError(f"ack_ids must be a list of ids, not {ack_ids!r}")
+    return ack_ids

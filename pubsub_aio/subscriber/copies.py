@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from pubsub_aio.subscriber.held import Held
+
+MOST = 10
+"""Further ids of a message; those of older deliveries are of no use any more."""
 
 M = TypeVar("M", bound=Held)
 
@@ -18,7 +22,7 @@ class Copies(Generic[M]):
     """
 
     def __init__(self) -> None:
-        self._ids: dict[str, list[str]] = {}
+        self._ids: dict[str, deque[str]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._ids)
@@ -26,18 +30,25 @@ class Copies(Generic[M]):
     def note(self, copies: Iterable[M]) -> None:
         """Held messages have taken over the ids of these, and have left them theirs."""
         for copy in copies:
-            self._ids.setdefault(copy.message_id, []).append(copy.ack_id)
+            ids = self._ids.setdefault(copy.message_id, deque(maxlen=MOST))
+            if copy.ack_id not in ids:
+                ids.append(copy.ack_id)
 
     def of(self, messages: Iterable[M]) -> list[str]:
         """The further ids of these."""
         if not self._ids:
             return []
-        return [one for message in messages for one in self._ids.get(message.message_id, ())]
+        return [
+            one
+            for message in messages
+            for one in self._ids.get(message.message_id, ())
+            if one != message.ack_id
+        ]
 
     def take(self, messages: Iterable[M]) -> list[str]:
         """The further ids of these, which are settled now."""
         further = self.of(messages)
-        if further:
+        if self._ids:
             for message in messages:
                 self._ids.pop(message.message_id, None)
         return further

@@ -170,7 +170,8 @@ class Keeping(Generic[M]):
             self.counts["copies"] += len(copies)
             if not leases.exactly_once:  # otherwise the last whose receipt was confirmed is valid
                 self._copies.note(copies)
-                self._sender.extend(self._ids([*map(leases.holder_of, copies)]), self.extension)
+                holders = dict.fromkeys(map(leases.holder_of, copies))
+                self._sender.extend(self._ids([*holders]), self.extension)
                 self._watch()
         self.lease_more()
         if leases.received:

@@ -9,7 +9,8 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
-from pubsub_aio.errors import WrongLoopError
+from pubsub_aio._wire.forks import ForkGuard
+from pubsub_aio.errors import ForkedError, WrongLoopError
 
 T = TypeVar("T")
 
@@ -22,13 +23,16 @@ class ClientLoop:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._own = False
+        self._guard = ForkGuard("client")
 
     def get(self) -> asyncio.AbstractEventLoop:
         """The loop.
 
         Raises:
+            ForkedError: The client was made before a fork.
             WrongLoopError: The client serves another than the one that runs here.
         """
+        self._guard.check()
         running = _running()
         if self._loop is None:
             self._own = running is None
@@ -53,7 +57,7 @@ class ClientLoop:
         """Do something: to its end if no loop runs here, else in a task that is returned."""
         try:
             loop = self.get()
-        except WrongLoopError:
+        except (ForkedError, WrongLoopError):
             work.close()
             raise
         if self.running:

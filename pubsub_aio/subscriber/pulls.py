@@ -28,6 +28,7 @@ EXHAUSTED_DELAY = 0.02
 """Seconds after which a pull is repeated that the server refused to limit its load."""
 
 _PATIENCE = 90.0
+_BUSY = 2.0  # seconds in which a pull ends where there are messages
 _MAX_MESSAGES = 1_000  # the most that the service returns for one pull
 
 
@@ -58,6 +59,7 @@ class PullReader:
         self._policy = policy
         self._open = False
         self._finishing = False
+        self._busy = False  # the last pull brought messages
         self._pulled = asyncio.Event()
         self._pulled.set()
         self._loop = asyncio.get_running_loop()
@@ -105,7 +107,7 @@ class PullReader:
             self._grace.set(math.inf)
         self._opened()
         try:
-            self._custody.receive(data)
+            self._busy = self._custody.receive(data)
         except DecodeError as error:
             raise service_error("INTERNAL", f"a response cannot be read: {error}") from error
 
@@ -130,7 +132,7 @@ class PullReader:
         """Return when the pull that is under way has ended, or brings nothing."""
         self._finishing = True
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(QUIET):
+            async with asyncio.timeout(_BUSY if self._busy else QUIET):
                 await self._pulled.wait()
 
     def reopen(self) -> None:

@@ -182,6 +182,7 @@ class Subscription(asyncio.Future[None]):
 
     @flow_control.setter
     def flow_control(self, flow: FlowControl) -> None:
+        dataclasses.replace(self._options, flow_control=flow)  # refuses what is none
         self._flow = flow
         for field in dataclasses.fields(flow):
             self._settings[field.name] = Setting(getattr(flow, field.name), "changed")

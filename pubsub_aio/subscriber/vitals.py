@@ -135,7 +135,8 @@ class Vitals:
         """Enter a state."""
         if state != self.state:
             self.state = state
-            log.info("%s: %s %s", self.subscription, state, detail)
+            level = logging.WARNING if error else logging.INFO
+            log.log(level, "%s: %s%s", self.subscription, state, f": {detail}" if detail else "")
             self._tell("state", detail, error)
 
     def report(self, kind: str, detail: str) -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pubsub_aio import Message, NotFoundError, StartupError, UnavailableError
+from pubsub_aio import ConfigError, Message, NotFoundError, StartupError, UnavailableError
 from pubsub_aio.testing import MemoryEmulator
 from tests.subscriber.conftest import (
     HOUR,
@@ -98,3 +98,28 @@ async def test_a_creation_that_cannot_be_is_not_tried_again(emulator: MemoryEmul
             await client.create_subscription(WORKER, TOPIC)
 
     assert now() < 0.1
+
+
+@virtual
+async def test_a_subscription_that_exists_with_other_settings_is_told(
+    emulator: MemoryEmulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    """G2: it is left as it is."""
+    emulator.create_subscription(WORKER, TOPIC, ack_deadline_seconds=30)
+    async with client_of(emulator) as client:
+        found = await client.create_subscription(
+            WORKER, TOPIC, ack_deadline_seconds=60, enable_message_ordering=False
+        )
+
+    assert found.ack_deadline_seconds == 30
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
+        f"{found.name} exists, with another ack_deadline_seconds: 30"
+    ]
+
+
+@virtual
+async def test_a_single_id_in_place_of_a_list_is_refused(emulator: MemoryEmulator) -> None:
+    emulator.create_subscription(WORKER, TOPIC)
+    async with client_of(emulator) as client:
+        with pytest.raises(ConfigError, match="ack_ids must be a list of ids, not 'abc'"):
+            await client.acknowledge(WORKER, "abc")

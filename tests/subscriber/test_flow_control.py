@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from pubsub_aio import FlowControl, Message, StreamPolicy, Subscription
+from pubsub_aio import ConfigError, FlowControl, Message, StreamPolicy, Subscription
 from pubsub_aio.testing import MemoryEmulator
 from tests.subscriber.conftest import (
     HOUR,
@@ -448,3 +448,17 @@ async def test_what_is_acked_is_no_longer_counted(emulator: MemoryEmulator) -> N
         for message in calls.messages:
             message.ack()
         assert (live.health().leased, live.health().leased_bytes) == (0, 0)
+
+
+@virtual
+async def test_limits_that_are_none_are_refused_and_change_nothing(
+    emulator: MemoryEmulator,
+) -> None:
+    emulator.create_subscription(WORKER, TOPIC)
+    async with client_of(emulator) as client:
+        live = client.subscribe(WORKER, hold)
+        before = live.flow_control
+        with pytest.raises(ConfigError, match="flow_control must be a FlowControl, not None"):
+            live.flow_control = None  # type: ignore[assignment]
+
+        assert live.flow_control is before

@@ -156,3 +156,35 @@ def test_a_process_that_has_not_forked_is_not_disturbed() -> None:
     guard.check()
     subprocess.run([sys.executable, "-c", ""], check=True)
     guard.check()
+
+
+def test_a_client_that_is_opened_in_a_child_after_one_in_its_parent_is_refused() -> None:
+    """R28: gRPC would hang there, whoever's client it is."""
+    program = (
+        "import asyncio, os, sys\n"
+        "from pubsub_aio import ForkedError, SubscriberClient\n"
+        "async def use():\n"
+        "    async with SubscriberClient('p', endpoint='http://' + sys.argv[1]) as client:\n"
+        "        await client.pull('none', timeout=5)\n"
+        "def outcome():\n"
+        "    try:\n"
+        "        asyncio.run(use())\n"
+        "    except Exception as error:\n"
+        "        return type(error).__name__\n"
+        "print(outcome(), flush=True)\n"
+        "if os.fork() == 0:\n"
+        "    print(outcome(), flush=True)\n"
+        "    os._exit(0)\n"
+        "os.wait()\n"
+    )
+    with EmulatorThread() as emulator:
+        done = subprocess.run(
+            [sys.executable, "-c", program, emulator.address],
+            env={**os.environ, "GRPC_ENABLE_FORK_SUPPORT": "0"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+
+    assert done.stdout.split() == ["NotFoundError", "ForkedError"]
