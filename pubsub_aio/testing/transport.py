@@ -40,6 +40,8 @@ class MemoryTransport:
     can = Capabilities(streaming=True, server_flow_control=True, confirmations=True, pings=True)
 
     def __init__(self, emulator: MemoryEmulator) -> None:
+        self.project = emulator.project
+        """The project of resources that a client names without one."""
         self._front = emulator.front
         self._connection: _Connection | None = None
         self._is_open = False
