@@ -35,6 +35,8 @@ Call = tuple[str, Message, int | None, Confirmation | None]
 class Notebook:
     """Writes down what it is asked to do."""
 
+    exactly_once = False
+
     def __init__(self) -> None:
         self.calls: list[Call] = []
 

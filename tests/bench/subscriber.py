@@ -30,6 +30,7 @@ ROWS = (
     Row(SUSPENDS, 100, 300_000),
     Row(ARROW, 100, 300_000),
     Row(GOOGLE, 10, 20_000),
+    Row(BARE, 10, 200_000),
     Row(OURS, 10, 200_000),
 )
 """Messages for about a second's worth of CPU each."""
