@@ -60,7 +60,7 @@ class WorkerChain(Generic[T]):
         self._callback = callback
         self._watcher = watcher
         self._queue: deque[T] = deque()
-        self._workers: set[asyncio.Task[None]] = set()
+        self._workers: dict[asyncio.Task[None], None] = {}  # in the order they were made
         self._parked: list[tuple[asyncio.Future[None], asyncio.Task[None]]] = []
         self._called: set[asyncio.Task[None]] = set()  # to work, and not begun yet
         self._coming = 0  # how many these are, and looks that are to be taken
@@ -145,13 +145,13 @@ class WorkerChain(Generic[T]):
             name="pubsub-aio callbacks",
             context=self._context.copy(),
         )
-        self._workers.add(worker)
+        self._workers[worker] = None
         worker.add_done_callback(self._retire, context=self._context)
         return worker
 
     def _retire(self, worker: asyncio.Task[None]) -> None:
         """A worker has ended, as it should or because a callback of it was cancelled."""
-        self._workers.discard(worker)
+        del self._workers[worker]
         if worker in self._called:
             self._called.discard(worker)
             self._coming -= 1
