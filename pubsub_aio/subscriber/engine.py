@@ -161,6 +161,7 @@ class Engine(Generic[M]):
                 await _first_of(stop, self._failed)
                 self.vitals.change("stopping")
                 self.custody.close()
+                self.custody.give_back(self._consumer.withdraw())
                 await _within(_MAX_LAST_READ, self._read_the_rest(reading), hurry)
                 for task in reading:
                     task.cancel()
@@ -234,9 +235,8 @@ class Engine(Generic[M]):
                 task.cancel()
 
     async def _finish(self, hurry: asyncio.Event) -> None:
-        """Give back what was not begun, wait for what was, and send the last acks; bounded."""
+        """Wait for callbacks that have begun, and send the last acks; bounded."""
         policy, consumer = self._options.shutdown, self._consumer
-        self.custody.give_back(consumer.withdraw())
         if policy.mode == "wait" and consumer.busy:
             await _within(policy.timeout, consumer.finished(), hurry)
         await self._let_go()

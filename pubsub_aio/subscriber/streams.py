@@ -94,13 +94,13 @@ class StreamReader:
             await self._custody.room.wait()
             began = self._loop.time()
             error = await self._session()
-            if self._finishing:
-                return
             reopening = self._reopening and error.code in ("CANCELLED", "UNAVAILABLE")
             self._reopening = False
             if self._ending is not None:
                 self._ending.set_result(reopening)
                 self._ending = None
+            if self._finishing:
+                return
             lasted = self._loop.time() - began >= SETTLED and self._dead is None
             worked = self._useful or lasted or reopening
             self._vitals.lost(None if reopening else error, was_open=self._open, worked=worked)

@@ -30,6 +30,7 @@ from tests.subscriber.conftest import (
     Calls,
     Events,
     at,
+    burn,
     client_of,
     leftovers,
     now,
@@ -714,3 +715,26 @@ async def test_nacks_at_the_end_reach_the_server_before_the_future_is_done(
         await live
         nack = emulator.message(one).modacks[-1]
         assert (nack.seconds, round(at(nack.time), 1)) == (0, 3.0)
+
+
+@virtual
+async def test_nothing_begins_while_the_rest_is_read(emulator: MemoryEmulator) -> None:
+    """H9: of a server that is silent it is awaited for a moment that nothing comes any more."""
+    emulator.create_subscription(WORKER, TOPIC)
+    publish(emulator, 1_000)
+
+    async def work(message: Message) -> None:
+        burn(0.001)
+        message.ack()
+
+    calls = Calls(work)
+    async with client_of(emulator) as client:
+        live = client.subscribe(WORKER, calls)
+        await emulator.until(lambda: len(calls.began) > 0)
+        emulator.faults.stall_connections()
+        live.stop()
+        await asyncio.sleep(0)
+        begun = len(calls.began)
+        await live
+
+    assert len(calls.began) < begun + 200  # it takes a turn or two until it hears of the stop
