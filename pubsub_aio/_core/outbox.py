@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pubsub_aio._core import backoff
+from pubsub_aio._core.acks_in_order import AcksInOrder
 from pubsub_aio.errors import InvalidAckIdError, ServiceError, SettleError, UnconfirmedError
 
 MAX_IDS = 2_500
@@ -71,6 +72,7 @@ class Outbox:
         """Ids to be acked; always the same list."""
         self.one_by_one = False
         """Whether the server confirms each id, which makes for smaller requests."""
+        self._in_order = AcksInOrder()
         self._modacks: dict[tuple[int, bool], list[str]] = {}
         self._again: list[tuple[float, int, Request]] = []
         self._count = 0
@@ -82,6 +84,11 @@ class Outbox:
     def __len__(self) -> int:
         """How many ids wait to be sent, or for their answer."""
         return len(self.acks) + self._unanswered
+
+    def ack_in_order(self, key: str, ack_ids: list[str]) -> None:
+        """Ack messages of one ordering key, after all that were acked in order before."""
+        self._in_order.add(key, ack_ids)
+        self._unanswered += len(ack_ids)
 
     def extend(self, ack_ids: list[str], seconds: int) -> None:
         """Ask for more time."""
@@ -130,8 +137,8 @@ class Outbox:
 
     @property
     def waiting(self) -> bool:
-        """Whether anything was added since the last request was taken."""
-        return bool(self.acks or self._modacks)
+        """Whether there is anything to be sent that was not sent before."""
+        return bool(self.acks or self._modacks or self._in_order.ready)
 
     @property
     def next_at(self) -> float:
@@ -150,6 +157,8 @@ class Outbox:
             self.acks.clear()
             self._unanswered += len(acks)
             requests += [Request(ids, owed_until=now + OWED_FOR) for ids in self._cut(acks)]
+        for ids in self._in_order.take(MAX_CONFIRMED_IDS):
+            requests.append(Request(ids, owed_until=now + OWED_FOR))
         for (seconds, is_extension), ids in self._modacks.items():
             owed_for = seconds * EXTENSION_OWED_FOR if is_extension else OWED_FOR
             requests += [
@@ -177,6 +186,8 @@ class Outbox:
         again = self._ids_again
         outcome = self._judge(request, error, now, chance)
         self._unanswered -= len(request.ids) - (self._ids_again - again)
+        if request.seconds is None:
+            self._in_order.settled((*outcome.confirmed, *outcome.failed))
         if request.is_extension:
             self._extending.difference_update(request.ids)
             if self._afterwards:

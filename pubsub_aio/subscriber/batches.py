@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import overload
@@ -14,8 +13,6 @@ from pubsub_aio.message import Message, all_confirmed
 from pubsub_aio.subscriber.alarm import Alarm
 from pubsub_aio.subscriber.callbacks import WorkerChain
 from pubsub_aio.subscriber.custody import Custody
-
-log = logging.getLogger("pubsub_aio.subscriber")
 
 BatchCallback = Callable[["Batch"], Awaitable[object]]
 

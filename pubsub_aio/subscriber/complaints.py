@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+LATE = 1.0
+"""Seconds by which a timer may be late before the loop counts as blocked."""
+
 _ENOUGH = 20  # messages of which it is told that too many take too long
 
 
@@ -20,8 +23,10 @@ class Complaints:
         self._counts = counts
         self._report = report
 
-    def blocked(self, seconds: float) -> None:
-        """The loop did nothing else for that long."""
+    def late(self, seconds: float) -> None:
+        """A timer was late by so much; if that is long, the loop was blocked."""
+        if seconds <= LATE:
+            return
         self._counts["blocked"] += 1
         self._report(
             "blocked",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -23,11 +22,6 @@ from pubsub_aio.subscriber.overdue import Overdue
 from pubsub_aio.subscriber.receipts import Receipts
 from pubsub_aio.subscriber.restarts import GivenBack, Restart
 from pubsub_aio.subscriber.sender import Sender
-
-log = logging.getLogger("pubsub_aio.subscriber")
-
-LATE = 1.0
-"""Seconds by which a timer may be late before the loop counts as blocked."""
 
 _OVERFLOW_DELAY = 1  # seconds after which what was too much may come again
 _MIN_UNSENT = 10_000  # acks and such that may wait for a slow server before leasing stops
@@ -122,8 +116,20 @@ class Keeping(Generic[M]):
             return
         blocks, self._acked = self._acked, []
         for block in blocks:
-            self._sender.acks += self._ids(self.leases.release_acked(block, now=self._loop.time()))
+            acked = self.leases.release_acked(block, now=self._loop.time())
+            if self._ordered is not False and self.leases.exactly_once:
+                self._ack_in_order(acked)
+            else:
+                self._sender.acks += self._ids(acked)
         self._sender.acks_wait()
+
+    def _ack_in_order(self, messages: list[M]) -> None:
+        """Have the acks of each key reach the server one after another, or it refuses them."""
+        for message in messages:
+            if key := message.ordering_key:
+                self._sender.ack_in_order(key, self._ids([message]))
+            else:
+                self._sender.acks += self._ids([message])
 
     def _after_acks(self) -> None:
         self.count_acks()
@@ -364,8 +370,7 @@ class Keeping(Generic[M]):
         """Renew what must be renewed, and let go of what was held too long."""
         self.count_acks()
         now = self._loop.time()
-        if now - self._alarm.at > LATE:
-            self._complaints.blocked(now - self._alarm.at)
+        self._complaints.late(now - self._alarm.at)
         due = self.leases.poll(now=now)
         if due.renew:
             ids = self._ids(due.renew) + self._copies.of(due.renew)

@@ -63,6 +63,11 @@ class Sender:
         if len(self.acks) >= self.flush_at:
             self.flush()
 
+    def ack_in_order(self, key: str, ack_ids: list[str]) -> None:
+        """Ack messages of one ordering key, after all that were acked in order before."""
+        self.outbox.ack_in_order(key, ack_ids)
+        self._soon()
+
     def extend(self, ack_ids: list[str], seconds: int) -> None:
         """Ask for more time, soon."""
         if ack_ids:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import math
 from collections import deque
 from collections.abc import Callable
@@ -19,8 +18,6 @@ from pubsub_aio.errors import ServiceError
 from pubsub_aio.subscriber.custody import Custody
 from pubsub_aio.subscriber.reconnect import FATAL, before_next_attempt
 from pubsub_aio.subscriber.vitals import Vitals
-
-log = logging.getLogger("pubsub_aio.subscriber")
 
 GRACE = 1.0
 """Seconds after which a stream that was not refused counts as open; some servers say nothing."""

@@ -13,11 +13,12 @@ from pubsub_aio import (
     FlowControl,
     InvalidAckIdError,
     Message,
+    ServiceError,
     SettleError,
     UnconfirmedError,
     UnsupportedError,
 )
-from pubsub_aio._wire.transport import Capabilities
+from pubsub_aio._wire.transport import Capabilities, Transport
 from pubsub_aio.testing import MemoryEmulator
 from tests.subscriber.conftest import (
     HOUR,
@@ -477,3 +478,40 @@ async def test_an_ack_whose_confirmation_was_lost_does_not_hold_up_later_acks(
 
     assert calls.data == [b"a0", b"a1"]
     assert emulator.backlog(WORKER) == 0
+
+
+class Uneven(Tapped):
+    """Some calls take longer than others."""
+
+    def __init__(self, transport: Transport) -> None:
+        super().__init__(transport)
+        self.refused: list[str] = []
+        self._chances = random.Random(1)  # noqa: S311
+
+    async def call(self, rpc: str, request: bytes, *, timeout: float) -> bytes:
+        await asyncio.sleep(self._chances.uniform(0, 0.2))
+        try:
+            return await super().call(rpc, request, timeout=timeout)
+        except ServiceError as error:
+            self.refused += error.ack_errors.values()
+            raise
+
+
+@virtual
+async def test_no_ack_of_a_key_overtakes_another(emulator: MemoryEmulator) -> None:
+    """H4: the server would refuse it, and the more so the more are sent again."""
+    exactly_once(emulator, enable_message_ordering=True)
+    for number in range(400):
+        emulator.publish(TOPIC, b"%d" % number, ordering_key=str(number % 5))
+
+    async def work(message: Message) -> None:
+        await asyncio.sleep(0.03)
+        message.ack()
+
+    calls = Calls(work)
+    transport = Uneven(emulator.transport())
+    async with client_of(emulator, transport) as client:
+        client.subscribe(WORKER, calls)
+        await emulator.until(lambda: emulator.backlog(WORKER) == 0, timeout=MINUTE)
+
+    assert (len(calls.data), transport.refused) == (400, [])
