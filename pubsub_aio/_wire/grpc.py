@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 import grpc.aio
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from google.auth.credentials import Credentials
 
     Call = grpc.aio.StreamStreamCall[bytes, bytes]
+
+T = TypeVar("T")
 
 _OPTIONS = (
     # A response is as large as its messages; the default of 4 MB refuses what the service sends.
@@ -130,6 +133,7 @@ class GrpcStream:
         self._method = method
         self._guard = guard
         self._call: Call | None = None
+        self._end: ServiceError | None = None
         self._cancelled = False
         self._writing: asyncio.Task[Any] | None = None
         self._interrupted = False
@@ -156,9 +160,10 @@ class GrpcStream:
         try:
             if self._call is None:
                 self._call = self._method()
+                self._call.add_done_callback(self._note_end)
             await self._call.write(request)
         except (*_ERRORS, asyncio.InvalidStateError) as error:
-            raise await self._ending(error) from error
+            raise await self._ending() from error
 
     async def done_writing(self) -> None:
         """Send no more; the server ends the stream."""
@@ -167,7 +172,7 @@ class GrpcStream:
         try:
             await self._call.done_writing()
         except (*_ERRORS, asyncio.InvalidStateError) as error:
-            raise await self._ending(error) from error
+            raise await self._ending() from error
 
     async def read(self) -> bytes:
         """The next response."""
@@ -177,14 +182,14 @@ class GrpcStream:
         try:
             data = await self._call.read()
         except _ERRORS as error:
-            raise await self._ending(error) from error
+            raise await self._ending() from error
         except asyncio.CancelledError:
             if not _being_cancelled():
                 raise service_error("CANCELLED", "the stream was ended here") from None
             raise
         if isinstance(data, bytes):
             return data
-        raise await self._ending(None)
+        raise await self._ending()
 
     def cancel(self) -> None:
         """End the stream."""
@@ -196,16 +201,34 @@ class GrpcStream:
             self._interrupted = True
             self._writing.cancel()
 
-    async def _ending(self, error: BaseException | None) -> ServiceError:
-        """How the stream ended, as the server or the network told it."""
+    def _note_end(self, call: Call) -> None:
+        """Note what the server or the network said: a failed write puts its own words over it."""
+        self._end = self._end or _at_once(_how_it_ended(call))
+
+    async def _ending(self) -> ServiceError:
+        """How the stream ended."""
         if self._cancelled or self._call is None:
             return service_error("CANCELLED", "the stream was ended here")
-        if isinstance(error, grpc.aio.AioRpcError):
-            return _our_error(error)
-        code, details = await self._call.code(), await self._call.details()
-        if code is grpc.StatusCode.OK:
-            return service_error("UNAVAILABLE", "the server ended the stream")
-        return _with_details(code.name, details or str(error), await self._call.trailing_metadata())
+        return self._end or await _how_it_ended(self._call)
+
+
+async def _how_it_ended(call: Call) -> ServiceError:
+    code, details = await call.code(), await call.details()
+    if code is grpc.StatusCode.OK:
+        return service_error("UNAVAILABLE", "the server ended the stream")
+    if details == _WRITE_FAILED:
+        return service_error("UNAVAILABLE", "the stream ended while it was written to")
+    return _with_details(code.name, details, await call.trailing_metadata())
+
+
+def _at_once(work: Coroutine[object, None, T]) -> T:
+    """The result of something that does not have to wait."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    raise RuntimeError("it has to wait")
 
 
 def _being_cancelled() -> bool:
@@ -226,8 +249,6 @@ def _channel_credentials(credentials: Credentials) -> grpc.ChannelCredentials:
 
 
 def _our_error(error: grpc.aio.AioRpcError) -> ServiceError:
-    if error.code() is grpc.StatusCode.INTERNAL and error.details() == _WRITE_FAILED:
-        return service_error("UNAVAILABLE", "the stream ended while it was written to")
     return _with_details(error.code().name, error.details() or "", error.trailing_metadata())
 
 
