@@ -117,7 +117,10 @@ class WorkerChain(Generic[T]):
         self._coming -= 1
         self._looks += 1
         resumed, self._resumed = self._resumed, False
-        self._burst = max(1, self._burst // 2) if resumed else min(2 * self._burst, _MAX_BURST)
+        if not self.busy:  # none has: these came since
+            self._burst = 1
+        else:
+            self._burst = max(1, self._burst // 2) if resumed else min(2 * self._burst, _MAX_BURST)
         if self._queue and not self._stopped and not self._resting:
             self._begin(min(self._burst, len(self._queue)))
 

@@ -66,6 +66,7 @@ class Keeping(Generic[M]):
         self._max_unsent = max(_MIN_UNSENT, 4 * options.flow_control.max_outstanding_messages)
         self._closed = False
         self._acked: list[Block[M]] = []  # of which messages were acked, and not counted yet
+        self._counting = False  # they are to be counted in the loop's next turn
         self._overdue: Overdue[M] = Overdue()
         self._any_overdue = False
         self._receipts: Receipts[M] = Receipts(self._leave_out)
@@ -107,7 +108,8 @@ class Keeping(Generic[M]):
     def _acks_wait(self, block: Block[M]) -> None:
         """The first of a block was acked: count that, and what is acked meanwhile, in a turn."""
         self._acked.append(block)
-        if len(self._acked) == 1:
+        if not self._counting:
+            self._counting = True
             self._loop.call_soon(self._after_acks)
 
     def count_acks(self) -> None:
@@ -132,6 +134,7 @@ class Keeping(Generic[M]):
                 self._sender.acks += self._ids([message])
 
     def _after_acks(self) -> None:
+        self._counting = False
         self.count_acks()
         if self.leases.received:
             self.lease_more()
