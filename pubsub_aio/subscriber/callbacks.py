@@ -12,7 +12,7 @@ import operator
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from typing import Generic, Protocol, TypeVar
 
 SLICE = 0.02
@@ -142,11 +142,9 @@ class WorkerChain(Generic[T]):
 
     def _new_worker(self) -> asyncio.Task[None]:
         # A task factory of the loop's might begin it before it is known here.
+        context = self._context.copy()
         worker = asyncio.Task(
-            self._work(),
-            loop=self._loop,
-            name="pubsub-aio callbacks",
-            context=self._context.copy(),
+            self._work(context), loop=self._loop, name="pubsub-aio callbacks", context=context
         )
         self._workers[worker] = None
         worker.add_done_callback(self._retire, context=self._context)
@@ -166,7 +164,7 @@ class WorkerChain(Generic[T]):
         if self._queue and not self._coming and not self._stopped:
             self._begin(1)
 
-    async def _work(self) -> None:
+    async def _work(self, context: Context) -> None:
         """Run callbacks; return when there are workers enough, or this one cannot be used again.
 
         It is one function, without another between it and the callback: whatever suspends and
@@ -201,7 +199,7 @@ class WorkerChain(Generic[T]):
                 else:
                     if message.lease is not None or watcher.watch_all:
                         watcher.returned(message)
-                if (len(copy_context()) and self._changed()) or me.cancelling():
+                if (len(context) and self._changed(context)) or me.cancelling():
                     return  # what a callback left behind is not for the next one
                 if looks != self._looks:
                     looks, self._resumed = self._looks, True
@@ -236,9 +234,8 @@ class WorkerChain(Generic[T]):
             self._resting = False
             self._coming -= 1
 
-    def _changed(self) -> bool:
+    def _changed(self, context: Context) -> bool:
         """Whether a callback has set a context variable."""
-        context = copy_context()
         if len(context) != len(self._values):
             return True
         # By identity: values may be equal and not the same, or refuse to be compared.
