@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-PAUSE = 0.01
+PAUSE = 0.02
 """Seconds between requests, so that acks gather."""
 
 FEW = 5
