@@ -235,6 +235,6 @@ def whole_seconds(value: float, name: str) -> int:
     Raises:
         ConfigError: It is not within these.
     """
-    if not 0 <= value <= 600:
+    if not isinstance(value, int | float) or not 0 <= value <= 600:
         raise ConfigError(f"{name} must be 0 to 600 seconds, not {value!r}")
     return -int(-value // 1)

@@ -10,6 +10,7 @@ from pubsub_aio.errors import MissingExtraError
 try:
     import ptars
     import pyarrow as pa
+    import pyarrow.compute  # Arrow would import it with the first batch, while the loop waits
 except ImportError as error:
     raise MissingExtraError("Arrow batches", "spark") from error
 

@@ -13,9 +13,15 @@ from pubsub_aio._wire import codec, names, schema
 from pubsub_aio._wire.connection import project_of
 from pubsub_aio._wire.transport import Transport
 from pubsub_aio._wire.transports import make_transport
-from pubsub_aio.config import CALL_TIMEOUT, MAX_ACK_DEADLINE
-from pubsub_aio.errors import AlreadyExistsError, ClosedError, ConfigError, UnavailableError
-from pubsub_aio.message import Message
+from pubsub_aio.config import CALL_TIMEOUT, check
+from pubsub_aio.errors import (
+    AlreadyExistsError,
+    ClosedError,
+    ConfigError,
+    NotFoundError,
+    UnavailableError,
+)
+from pubsub_aio.message import Message, whole_seconds
 from pubsub_aio.subscriber.loops import ClientLoop
 from pubsub_aio.subscriber.pulled import Pulled
 from pubsub_aio.subscriber.reconnect import call_patiently
@@ -44,6 +50,8 @@ class SubscriberCalls:
         self._transport, connection = make_transport(
             transport, endpoint=endpoint, region=region, credentials=credentials
         )
+        if project is not None:
+            names.project_name(project)
         of_transport: str | None = getattr(transport, "project", None)
         self._project = project or of_transport or project_of()
         self._settings = {
@@ -101,6 +109,9 @@ class SubscriberCalls:
             data = await call_patiently(
                 self._transport, "CreateSubscription", request.SerializeToString(), timeout=timeout
             )
+        except NotFoundError as error:
+            error.add_note(f"create the topic first: AdminClient().create_topic({request.topic!r})")
+            raise
         except AlreadyExistsError:
             look = schema.GetSubscriptionRequest(subscription=request.name)
             data = await call_patiently(
@@ -132,8 +143,7 @@ class SubscriberCalls:
             timeout: Seconds to wait for the first.
         """
         name = self._name(subscription)
-        if max_messages < 1:
-            raise ConfigError(f"max_messages must be at least 1, not {max_messages}")
+        check("max_messages", max_messages, 1, whole=True)
         await self._open()
         request = schema.PullRequest(subscription=name, max_messages=max_messages)
         try:
@@ -163,15 +173,14 @@ class SubscriberCalls:
         self,
         subscription: str,
         ack_ids: Iterable[str],
-        seconds: int,
+        seconds: float,
         *,
         timeout: float = CALL_TIMEOUT,
     ) -> None:
         """Move the deadlines of deliveries to that many seconds from now, 0 to 600."""
-        if not 0 <= seconds <= MAX_ACK_DEADLINE:
-            raise ConfigError(f"seconds must be 0 to 600, not {seconds!r}")
+        whole = whole_seconds(seconds, "seconds")
         await self._open()
-        data = codec.modify_ack_deadline(self._name(subscription), _ids(ack_ids), seconds)
+        data = codec.modify_ack_deadline(self._name(subscription), _ids(ack_ids), whole)
         await self._transport.call("ModifyAckDeadline", data, timeout=timeout)
 
     async def seek(

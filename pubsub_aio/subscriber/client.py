@@ -21,8 +21,8 @@ from pubsub_aio.subscriber.engine import Kind
 from pubsub_aio.subscriber.inbox import Inbox
 from pubsub_aio.subscriber.loops import on_signals
 from pubsub_aio.subscriber.messages import MessageCustody
-from pubsub_aio.subscriber.options import Options, SubscribeOptions
-from pubsub_aio.subscriber.schedulers import AnyCallback, Scheduler, in_loop
+from pubsub_aio.subscriber.options import Options, SubscribeOptions, complete
+from pubsub_aio.subscriber.schedulers import AnyCallback, Scheduler, check_callback, in_loop
 from pubsub_aio.subscriber.sender import Sender
 from pubsub_aio.subscriber.subscription import Setting, Subscription
 
@@ -172,6 +172,7 @@ class SubscriberClient(SubscriberCalls):
             flow_control: How much may be held at once; room for four batches unless told otherwise.
             **options: See `SubscribeOptions`.
         """
+        check_callback(callback, "a batch")
         check_batch(max_messages, max_bytes, max_latency)
         flow = flow_control or for_batches(max_messages, max_bytes)
         if flow.max_outstanding_messages < max_messages:
@@ -218,6 +219,7 @@ class SubscriberClient(SubscriberCalls):
         from pubsub_aio._wire.arrow import ArrowCodec
         from pubsub_aio.subscriber.arrow import ArrowCustody
 
+        check_callback(callback, "a batch")
         check_batch(max_messages, max_bytes, max_latency, most_latency=5.0)
         flow = flow_control or for_batches(max_messages, max_bytes)
         codec = ArrowCodec()
@@ -265,7 +267,7 @@ class SubscriberClient(SubscriberCalls):
         options: SubscribeOptions,
     ) -> Subscription:
         """Start a subscription, whatever becomes of its messages."""
-        complete = Options(flow_control=flow, **options)
+        checked = complete(flow, options)
         self._check_open()
         loop = self._loop.get()
         name = self._name(subscription)
@@ -274,7 +276,7 @@ class SubscriberClient(SubscriberCalls):
             for field in dataclasses.fields(flow)
             if (value := getattr(flow, field.name)) is not None
         }
-        live = Subscription(name, self._transport, kind, complete, loop=loop, settings=settings)
+        live = Subscription(name, self._transport, kind, checked, loop=loop, settings=settings)
         root = loop.create_task(live.run(self._creating.get(name)), name=f"pubsub-aio {name}")
         self._roots[live] = root
         root.add_done_callback(lambda _: self._ended(live, kind))

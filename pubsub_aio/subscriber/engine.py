@@ -110,6 +110,7 @@ class Engine(Generic[M]):
         self.custody.deliver = self._consumer.put
         self._readers: list[Reader] = []
         self._failed = asyncio.Event()
+        self._gone = False  # everything was let go of
 
     # Life
 
@@ -245,11 +246,14 @@ class Engine(Generic[M]):
             await _within(_LAST_FLUSH, self._sender.drained(), asyncio.Event())
 
     async def _let_go(self) -> None:
-        """Cancel the callbacks that run, and give back whatever is held."""
+        """Cancel the callbacks that run, and give back whatever is held; once."""
+        if self._gone:
+            return
         stubborn = await self._consumer.stop(timeout=_STUBBORN)
         if stubborn:
             log.error("%s: %d callbacks did not end although cancelled", self._name, stubborn)
         self.custody.stop()
+        self._gone = True
 
     # On the way
 

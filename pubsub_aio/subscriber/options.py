@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal, TypedDict
 
 from pubsub_aio.config import STARTUP_TIMEOUT, FlowControl, ShutdownPolicy, StreamPolicy, check
@@ -75,3 +75,15 @@ class Options:
         ):
             if not isinstance(value := getattr(self, name), kind):
                 raise ConfigError(f"{name} must be a {kind.__name__}, not {value!r}")
+
+
+def complete(flow: FlowControl, options: SubscribeOptions) -> Options:
+    """All options, with what was told.
+
+    Raises:
+        ConfigError: One that there is not, or that cannot be.
+    """
+    known = [each.name for each in fields(Options)]
+    if unknown := [name for name in options if name not in known]:
+        raise ConfigError(f"{unknown[0]}: there is no such option; there are {', '.join(known)}")
+    return Options(flow_control=flow, **options)

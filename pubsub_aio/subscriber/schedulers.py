@@ -59,12 +59,27 @@ class ThreadScheduler:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
+def check_callback(callback: object, what: str) -> None:
+    """Refuse what cannot be called with one argument: every message would come and go for it."""
+    if not callable(callback):
+        raise ConfigError(f"callback must be a function that takes {what}, not {callback!r}")
+    try:
+        signature = inspect.signature(callback)
+    except ValueError:  # some that are written in C do not tell
+        return
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        raise ConfigError(
+            f"callback must take {what} and nothing else, not {signature}: {error}"
+        ) from error
+
+
 def in_loop(
     callback: AnyCallback, scheduler: Scheduler | None
 ) -> tuple[Callable[[Message], Awaitable[object]], Scheduler | None]:
     """A callback as an async function, and the scheduler that was made for it, if one was."""
-    if not callable(callback):
-        raise ConfigError(f"callback must be a function that takes a message, not {callback!r}")
+    check_callback(callback, "a message")
     is_async = inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(
         getattr(callback, "__call__", None)  # noqa: B004 - an object with an async __call__
     )

@@ -15,6 +15,9 @@ REMEDIES = {
     "UNIMPLEMENTED": "the server does not know this call; is the endpoint a Pub/Sub server?",
 }
 
+STEPS = ("credentials", "server reached", "subscription exists", "may consume")
+"""What is checked, in this order."""
+
 
 class Startup:
     """Checks a subscription, and remembers what was found.
@@ -106,5 +109,6 @@ class Startup:
 
     def _fail(self, name: str, detail: str, error: Exception | None = None) -> None:
         self.checks.append(Check(name, "failed", detail))
-        self.checks.append(Check("may consume", "not reached"))
+        done = [check.name for check in self.checks]
+        self.checks += [Check(each, "not reached") for each in STEPS if each not in done]
         raise StartupError(self._subscription, self.checks) from error

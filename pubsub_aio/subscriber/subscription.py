@@ -164,6 +164,9 @@ class Subscription(asyncio.Future[None]):
 
     # How it is
 
+    def __repr__(self) -> str:
+        return f"<Subscription {self.name}: {self.state}>"
+
     @property
     def state(self) -> State:
         """What it is doing."""

@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 
@@ -564,13 +565,33 @@ async def test_a_scheduler_of_ones_own_decides_where_callbacks_run(
     assert emulator.backlog(WORKER) == 0
 
 
-@pytest.mark.parametrize("callback", [None, "name", 7])
+@pytest.mark.parametrize("callback", [None, "name", 7, lambda: None, lambda one, two: (one, two)])
+@pytest.mark.parametrize("way", ["subscribe", "subscribe_batches", "subscribe_arrow"])
 @virtual
-async def test_what_cannot_be_called_is_refused(emulator: MemoryEmulator, callback: object) -> None:
+async def test_what_cannot_be_called_with_a_message_is_refused(
+    emulator: MemoryEmulator, callback: object, way: str
+) -> None:
     emulator.create_subscription(WORKER, TOPIC)
     async with client_of(emulator) as client:
-        with pytest.raises(ConfigError, match="callback"):
-            client.subscribe(WORKER, callback)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match=r"^callback must"):
+            getattr(client, way)(WORKER, callback)
+
+
+@virtual
+async def test_what_does_not_tell_its_arguments_is_called(emulator: MemoryEmulator) -> None:
+    emulator.create_subscription(WORKER, TOPIC)
+    async with client_of(emulator) as client:
+        live = client.subscribe(WORKER, cast(Any, max))
+        await live.ready()
+
+
+@virtual
+async def test_an_option_that_there_is_not_is_refused(emulator: MemoryEmulator) -> None:
+    emulator.create_subscription(WORKER, TOPIC)
+    unknown: Any = {"max_leases": 1}
+    async with client_of(emulator) as client:
+        with pytest.raises(ConfigError, match=r"^max_leases: .* there are flow_control, auto_ack"):
+            client.subscribe(WORKER, print, **unknown)
 
 
 @virtual

@@ -6,7 +6,14 @@ import asyncio
 
 import pytest
 
-from pubsub_aio import ConfigError, Message, NotFoundError, StartupError, UnavailableError
+from pubsub_aio import (
+    ConfigError,
+    Message,
+    NotFoundError,
+    StartupError,
+    SubscriberClient,
+    UnavailableError,
+)
 from pubsub_aio.testing import MemoryEmulator
 from tests.subscriber.conftest import (
     HOUR,
@@ -94,9 +101,10 @@ async def test_a_creation_gives_up_in_time(emulator: MemoryEmulator) -> None:
 async def test_a_creation_that_cannot_be_is_not_tried_again(emulator: MemoryEmulator) -> None:
     """G2: a missing topic is told at once."""
     async with client_of(emulator) as client:
-        with pytest.raises(NotFoundError):
+        with pytest.raises(NotFoundError) as caught:
             await client.create_subscription(WORKER, TOPIC)
 
+    assert "create_topic" in caught.value.__notes__[0]
     assert now() < 0.1
 
 
@@ -123,3 +131,18 @@ async def test_a_single_id_in_place_of_a_list_is_refused(emulator: MemoryEmulato
     async with client_of(emulator) as client:
         with pytest.raises(ConfigError, match="ack_ids must be a list of ids, not 'abc'"):
             await client.acknowledge(WORKER, "abc")
+
+
+@virtual
+async def test_a_subscription_shows_its_name_and_how_it_is(emulator: MemoryEmulator) -> None:
+    emulator.create_subscription(WORKER, TOPIC)
+    async with client_of(emulator) as client:
+        live = client.subscribe(WORKER, hold)
+        await live.ready()
+        assert repr(live) == f"<Subscription {live.name}: running>"
+
+
+@pytest.mark.parametrize("project", [5, "", "projects/mine"])
+def test_what_is_no_project_is_refused(project: object) -> None:
+    with pytest.raises(ConfigError, match=r"^project: must be an id"):
+        SubscriberClient(project)  # type: ignore[arg-type]

@@ -308,7 +308,10 @@ async def test_callbacks_that_refuse_to_end_do_not_hold_up_the_end(
             await live
             assert now() <= (4 if mode == "nack" else 9)
             assert len(await second.listen(1)) == 3
-    assert any("3 callbacks did not end" in record.getMessage() for record in caplog.records)
+    told = [record for record in caplog.records if "did not end" in record.getMessage()]
+    assert [record.getMessage() for record in told] == [
+        f"{live.name}: 3 callbacks did not end although cancelled"
+    ]
     await asyncio.sleep(2 * MINUTE)
 
     assert len(calls.ended) == 3

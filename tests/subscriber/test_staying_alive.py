@@ -612,6 +612,7 @@ async def test_a_server_that_stays_unreachable_fails_the_startup(
     assert outcomes == {
         "credentials": "ok",
         "server reached": "failed",
+        "subscription exists": "not reached",
         "may consume": "not reached",
     }
     assert isinstance(caught.value.__cause__, UnavailableError)

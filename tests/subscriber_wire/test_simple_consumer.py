@@ -133,8 +133,9 @@ async def test_no_more_is_pulled_than_was_asked_for(site: Site, client: Subscrib
     topic, name = site.create_pair()
     site.publish(topic, *"abcde")
     first = await client.pull(name, max_messages=2)
-    with pytest.raises(ConfigError, match="max_messages"):
-        await client.pull(name, max_messages=0)
+    for wrong in (0, 1.5, "10"):
+        with pytest.raises(ConfigError, match=r"^max_messages must be"):
+            await client.pull(name, max_messages=wrong)  # type: ignore[arg-type]
 
     assert 1 <= len(first) <= 2
     for message in first:
