@@ -163,10 +163,12 @@ class Engine(Generic[M]):
                 self.vitals.change("stopping")
                 self.custody.close()
                 self.custody.give_back(self._consumer.withdraw())
-                await _within(_MAX_LAST_READ, self._read_the_rest(reading), hurry)
+                async with asyncio.TaskGroup() as ends:
+                    ends.create_task(self._read_the_rest(reading, hurry))
+                    await self._end_callbacks(hurry)
                 for task in reading:
                     task.cancel()
-                await self._finish(hurry)
+                await self._flush(hurry)
                 for task in (sending, *others):
                     task.cancel()
         finally:
@@ -226,8 +228,12 @@ class Engine(Generic[M]):
 
     # The end
 
-    async def _read_the_rest(self, reading: list[asyncio.Task[None]]) -> None:
+    async def _read_the_rest(self, reading: list[asyncio.Task[None]], hurry: asyncio.Event) -> None:
         """Read what is on its way: it goes back at once, instead of when its deadline passes."""
+        most = min(self._options.shutdown.timeout, _MAX_LAST_READ)
+        await _within(most, self._readers_end(reading), hurry)
+
+    async def _readers_end(self, reading: list[asyncio.Task[None]]) -> None:
         async with asyncio.TaskGroup() as tasks:
             finishing = [tasks.create_task(reader.finish()) for reader in self._readers]
             waiting = [tasks.create_task(_all_of(each)) for each in (finishing, reading)]
@@ -235,13 +241,17 @@ class Engine(Generic[M]):
             for task in (*finishing, *waiting):
                 task.cancel()
 
-    async def _finish(self, hurry: asyncio.Event) -> None:
-        """Wait for callbacks that have begun, and send the last acks; bounded."""
+    async def _end_callbacks(self, hurry: asyncio.Event) -> None:
+        """Wait for callbacks that have begun, if that is wanted, and cancel them after that."""
         policy, consumer = self._options.shutdown, self._consumer
         if policy.mode == "wait" and consumer.busy:
             await _within(policy.timeout, consumer.finished(), hurry)
         await self._let_go()
-        await _within(policy.flush_timeout, self._sender.drained(), hurry)
+
+    async def _flush(self, hurry: asyncio.Event) -> None:
+        """Send the last acks."""
+        flush_timeout = self._options.shutdown.flush_timeout
+        await _within(flush_timeout, self._sender.drained(), hurry)
         if hurry.is_set():
             await _within(_LAST_FLUSH, self._sender.drained(), asyncio.Event())
 

@@ -29,6 +29,7 @@ from tests.subscriber.conftest import (
     WORKER,
     Calls,
     Events,
+    Tapped,
     at,
     burn,
     client_of,
@@ -741,3 +742,40 @@ async def test_nothing_begins_while_the_rest_is_read(emulator: MemoryEmulator) -
         await live
 
     assert len(calls.began) < begun + 200  # it takes a turn or two until it hears of the stop
+
+
+@virtual
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_what_is_on_its_way_is_read_while_callbacks_are_waited_for(
+    emulator: MemoryEmulator, *, streaming: bool
+) -> None:
+    """H9: so that a silent server takes no time on top of `timeout` and `flush_timeout`."""
+    emulator.create_subscription(WORKER, TOPIC)
+    publish(emulator, 3)
+    calls = Calls(forever)
+    policy = ShutdownPolicy(timeout=0.5, flush_timeout=0.5)
+    async with client_of(emulator, Tapped(emulator.transport(), streaming=streaming)) as client:
+        live = client.subscribe(WORKER, calls, shutdown=policy)
+        await emulator.until(lambda: len(calls.began) == 3)
+        stopped_at = now()
+        with emulator.faults.stall_connections():
+            live.stop()
+            await live
+        assert now() <= stopped_at + 1.01
+
+
+@virtual
+async def test_in_nack_mode_nothing_waits_until_the_rest_is_read(
+    emulator: MemoryEmulator,
+) -> None:
+    emulator.create_subscription(WORKER, TOPIC)
+    (one,) = publish(emulator, 1)
+    calls = Calls(forever)
+    async with client_of(emulator, Tapped(emulator.transport(), streaming=False)) as client:
+        live = client.subscribe(WORKER, calls, shutdown=ShutdownPolicy(mode="nack"))
+        await asyncio.sleep(1)
+        live.stop()
+        await live
+
+    nack = next(each for each in emulator.message(one).modacks if each.seconds == 0)
+    assert at(nack.time) == pytest.approx(1, abs=0.05)
