@@ -380,6 +380,13 @@ class LeaseTable(Generic[M]):
         renew += live
         self._push(block, min(now + extension * RENEW_AT, block.expires_at))
 
+    def renew_within(self, seconds: float, message: M, *, now: float) -> None:
+        """The deadline of a held message was moved to so many seconds from now: renew it before."""
+        block: Block[M] | None = message.lease  # type: ignore[assignment] # opaque to messages
+        due_at = now + seconds * RENEW_AT
+        if block is not None and block.home is None and due_at < block.due_at:
+            self._push(block, due_at)
+
     def _push(self, block: Block[M], due_at: float) -> None:
         self._count += 1
         block.due_at = due_at

@@ -94,6 +94,7 @@ class Custody(Keeping[M]):
             if confirmation is not None:
                 self._sender.confirm(message.ack_id, seconds, confirmation)
             self._sender.extend([message.ack_id, *self._copies.of([message])], seconds)
+            self._renew_within(seconds, [message])
 
     def drop(self, message: M) -> None:
         """Let go of it without a word to the server."""
@@ -171,3 +172,30 @@ class Custody(Keeping[M]):
             self.given_back.answered(answered, request.seconds, now=self._loop.time())
         if self.leases.received or not self.room.is_set():
             self.lease_more()
+
+    def _received_surely(self, outcome: Outcome) -> None:
+        """Keep the messages whose receipt is confirmed, forget the others."""
+        refused = self._receipts.answered(outcome)
+        for message in refused:
+            message.lease = None
+        for message in refused:
+            lost = isinstance(outcome.failed.get(message.ack_id), InvalidAckIdError)
+            if not lost:  # it may be here, for all the server knows
+                self._tell_nack([message])
+            self._settled(message, acked=False, told=not lost)
+        if ready := self._receipts.ready():
+            self._keep_sure(ready)
+        if not self.room.is_set():
+            self._bound()
+
+    def _lose(self, ack_ids: set[str]) -> None:
+        """The server has given these to somebody else; who works on them goes on."""
+        self.counts["lost"] += len(ack_ids)
+        lost = [message for message in self.leases.held() if message.ack_id in ack_ids]
+        for message in lost:
+            self.leases.release(message)
+            self._overdue.expire(message, begun=not self._lanes.waits(message))
+        lost += self.leases.withdraw(lambda message: message.ack_id in ack_ids)
+        for message in lost:
+            self._settled(message, acked=False, told=False)
+        self._watch()

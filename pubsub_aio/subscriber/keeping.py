@@ -10,9 +10,7 @@ from typing import Generic, TypeVar
 
 from pubsub_aio._core.lanes import Lanes
 from pubsub_aio._core.leases import Block, LeaseTable
-from pubsub_aio._core.outbox import Outcome
 from pubsub_aio._wire import schema
-from pubsub_aio.errors import InvalidAckIdError
 from pubsub_aio.subscriber.alarm import Alarm
 from pubsub_aio.subscriber.complaints import Complaints
 from pubsub_aio.subscriber.copies import Copies
@@ -177,11 +175,12 @@ class Keeping(Generic[M]):
         leases = self.leases
         if copies := leases.receive(block, messages):
             self.counts["copies"] += len(copies)
+            holders = [*dict.fromkeys(map(leases.holder_of, copies))]
             if not leases.exactly_once:  # otherwise the last whose receipt was confirmed is valid
                 self._copies.note(copies)
-                holders = dict.fromkeys(map(leases.holder_of, copies))
-                self._sender.extend(self._ids([*holders]), self.extension)
+                self._sender.extend(self._ids(holders), self.extension)
                 self._watch()
+            self._renew_within(self.extension, holders)
         self.lease_more()
         if leases.received:
             self._bound()
@@ -384,22 +383,14 @@ class Keeping(Generic[M]):
             self._expire(due.expired)
         self._alarm.set(self.leases.next_at)
 
-    # Exactly-once
+    def _renew_within(self, seconds: int, messages: list[M]) -> None:
+        """The deadlines of these were moved; they may be sooner than was reckoned with."""
+        for message in messages:
+            self.leases.renew_within(seconds, message, now=self._loop.time())
+        if self.leases.next_at < self._alarm.at:
+            self._alarm.set(self.leases.next_at)
 
-    def _received_surely(self, outcome: Outcome) -> None:
-        """Keep the messages whose receipt is confirmed, forget the others."""
-        refused = self._receipts.answered(outcome)
-        for message in refused:
-            message.lease = None
-        for message in refused:
-            lost = isinstance(outcome.failed.get(message.ack_id), InvalidAckIdError)
-            if not lost:  # it may be here, for all the server knows
-                self._tell_nack([message])
-            self._settled(message, acked=False, told=not lost)
-        if ready := self._receipts.ready():
-            self._keep_sure(ready)
-        if not self.room.is_set():
-            self._bound()
+    # Exactly-once
 
     def _keep_sure(self, messages: list[M]) -> None:
         """Keep messages whose receipt is confirmed."""
@@ -413,18 +404,6 @@ class Keeping(Generic[M]):
         """Forget deliveries that were refused; returns whether anything is left of the message."""
         del message, ack_ids
         return False
-
-    def _lose(self, ack_ids: set[str]) -> None:
-        """The server has given these to somebody else; who works on them goes on."""
-        self.counts["lost"] += len(ack_ids)
-        lost = [message for message in self.leases.held() if message.ack_id in ack_ids]
-        for message in lost:
-            self.leases.release(message)
-            self._overdue.expire(message, begun=not self._lanes.waits(message))
-        lost += self.leases.withdraw(lambda message: message.ack_id in ack_ids)
-        for message in lost:
-            self._settled(message, acked=False, told=False)
-        self._watch()
 
     def all_read(self, restarts: list[Restart]) -> None:
         """Whatever was sent before these messages were given back has been read."""

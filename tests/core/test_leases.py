@@ -694,6 +694,29 @@ def test_the_extension_follows_the_ack_times() -> None:
     assert polled(table, until=200) == [(100.1, ["a"], []), (100.1 + 100 * RENEW_AT, ["a"], [])]
 
 
+def test_a_deadline_that_was_moved_closer_is_renewed_in_time() -> None:
+    """H6: by the user, or by a copy that is held for less time than the first was."""
+    table = table_of(FlowControl(min_duration_per_lease_extension=100))
+    (a,) = leased(table, notes("a"))
+    assert polled(table, until=1) == [(2 * RECEIPT_DELAY, ["a"], [])]
+
+    table.renew_within(50, a, now=60)  # it is renewed sooner as it is
+    assert table.next_at == pytest.approx(2 * RECEIPT_DELAY + 100 * RENEW_AT)
+    table.renew_within(10, a, now=20)
+    assert table.next_at == 20 + 10 * RENEW_AT
+    table.flow = FlowControl(max_lease_duration=1_000)
+    assert [at for at, _, _ in polled(table, until=40)] == [26, 32, 38]
+
+
+def test_a_message_that_is_not_held_is_not_renewed() -> None:
+    table = table_of(FlowControl())
+    (a,) = leased(table, notes("a"))
+    table.release(a)
+    before = table.next_at
+    table.renew_within(0.001, a, now=0)
+    assert table.next_at == before
+
+
 def test_with_exactly_once_a_lease_is_extended_by_a_minute_at_least() -> None:
     table = table_of(FlowControl())
     table.exactly_once = True
