@@ -168,6 +168,8 @@ class Engine(Generic[M]):
                     await self._end_callbacks(hurry)
                 for task in reading:
                     task.cancel()
+                await _all_of(reading)
+                self.custody.everything_read()
                 await self._flush(hurry)
                 for task in (sending, *others):
                     task.cancel()

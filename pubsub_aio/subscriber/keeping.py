@@ -63,6 +63,7 @@ class Keeping(Generic[M]):
         self._copies: Copies[M] = Copies()
         self._max_unsent = max(_MIN_UNSENT, 4 * options.flow_control.max_outstanding_messages)
         self._closed = False
+        self._after_the_end: list[M] = []  # what came when nothing was leased any more
         self._acked: list[Block[M]] = []  # of which messages were acked, and not counted yet
         self._counting = False  # they are to be counted in the loop's next turn
         self._overdue: Overdue[M] = Overdue()
@@ -158,7 +159,7 @@ class Keeping(Generic[M]):
         """Keep what came together, once its receipt is confirmed where that is called for."""
         self.counts["received"] += len(messages) * block.weight
         if self._closed:
-            self._tell_nack(messages)
+            self._after_the_end += messages
             return
         if self._ordered is not False:
             messages = self._admit(messages, block.received_at)
@@ -418,6 +419,11 @@ class Keeping(Generic[M]):
         self._tell_nack([*self.leases.give_back(), *self._receipts.withdraw(lambda _: True)])
         self.give_back(self._lanes.give_up())
         self.room.set()
+
+    def everything_read(self) -> None:
+        """Give back what came after the end, now that it cannot come again over the same way."""
+        self._tell_nack(self._after_the_end)
+        self._after_the_end = []
 
     def give_back(self, messages: Sequence[M]) -> None:
         """Give back what is held still, of these."""

@@ -176,6 +176,7 @@ class Tapped:
         limits: Whether the server is told the limits of a stream.
         streaming: Whether it admits that there are streams.
         pongs: Whether the server's answers to pings get through.
+        half_close: Whether the server hears that nothing more is written to a stream.
     """
 
     def __init__(
@@ -185,6 +186,7 @@ class Tapped:
         limits: bool = True,
         streaming: bool = True,
         pongs: bool = True,
+        half_close: bool = True,
     ) -> None:
         self.name = "tapped"
         can = transport.can
@@ -198,6 +200,7 @@ class Tapped:
         self.opened: list[tuple[float, schema.StreamingPullRequest]] = []
         self.limits = limits
         self.pongs = pongs
+        self.half_close = half_close
         self._transport = transport
 
     async def open(self) -> None:
@@ -236,7 +239,8 @@ class _TappedStream:
         await self._stream.write(request)
 
     async def done_writing(self) -> None:
-        await self._stream.done_writing()
+        if self._tap.half_close:
+            await self._stream.done_writing()
 
     async def read(self) -> bytes:
         while not (data := await self._stream.read()) and not self._tap.pongs:

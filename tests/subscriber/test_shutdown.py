@@ -779,3 +779,22 @@ async def test_in_nack_mode_nothing_waits_until_the_rest_is_read(
 
     nack = next(each for each in emulator.message(one).modacks if each.seconds == 0)
     assert at(nack.time) == pytest.approx(1, abs=0.05)
+
+
+@virtual
+async def test_what_comes_at_the_end_is_given_back_once(emulator: MemoryEmulator) -> None:
+    """H9: a server that goes on sending would send it again at once, for as long as it is read."""
+    emulator.create_subscription(WORKER, TOPIC)
+    calls = Calls(forever)
+    transport = Tapped(emulator.transport(), half_close=False)
+    async with client_of(emulator, transport) as client:
+        live = client.subscribe(WORKER, calls)
+        await live.ready()
+        live.stop()
+        await asyncio.sleep(0.01)
+        ids = publish(emulator, 5)
+        await live
+
+    assert calls.began == []
+    assert emulator.outstanding(WORKER) == 0
+    assert [len(emulator.message(one).deliveries) for one in ids] == [1] * 5
