@@ -14,14 +14,15 @@ from dataclasses import dataclass, field
 
 from pubsub_aio._core import backoff
 from pubsub_aio._core.acks_in_order import AcksInOrder
+from pubsub_aio._core.lanes import Place
 from pubsub_aio.errors import InvalidAckIdError, ServiceError, SettleError, UnconfirmedError
 
 MAX_IDS = 2_500
 """Ack ids in one request; some 460 KB of the 512 KiB that the service accepts."""
 
 MAX_BYTES = 480_000
-MAX_CONFIRMED_IDS = 50
-"""With exactly-once, a refusal names each id in the trailers, and these are small: 8 KiB."""
+MAX_CONFIRMED_IDS = 1_000
+"""With exactly-once, a refusal names each id in the trailers; some 250 KB of them."""
 
 OWED_FOR = 600.0
 """Seconds after which an ack or nack that could not be sent is given up."""
@@ -54,6 +55,8 @@ class Request:
     """Whether it asks for more time; otherwise it is owed to the server."""
     attempts: int = 0
     owed_until: float = math.inf
+    in_order: bool = False
+    """Whether its ids are acked in the order of their messages."""
 
 
 @dataclass(slots=True)
@@ -85,10 +88,17 @@ class Outbox:
         """How many ids wait to be sent, or for their answer."""
         return len(self.acks) + self._unanswered
 
-    def ack_in_order(self, key: str, ack_ids: list[str]) -> None:
-        """Ack messages of one ordering key, after all that were acked in order before."""
-        self._in_order.add(key, ack_ids)
-        self._unanswered += len(ack_ids)
+    def ack_in_order(self, key: str, place: Place, ack_ids: list[str], *, now: float) -> None:
+        """Ack a message of an ordering key, not before any that is earlier and acked too.
+
+        Args:
+            key: The key.
+            place: Where the message is among those of its key: an earlier one has a smaller place.
+            ack_ids: Of its deliveries.
+            now: The time.
+        """
+        added = self._in_order.add(key, place, ack_ids, owed_until=now + OWED_FOR)
+        self._unanswered += added
 
     def extend(self, ack_ids: list[str], seconds: int) -> None:
         """Ask for more time."""
@@ -142,8 +152,8 @@ class Outbox:
 
     @property
     def next_at(self) -> float:
-        """When a request is to be sent again; infinity if none is."""
-        return self._again[0][0] if self._again else math.inf
+        """When something is to be sent again; infinity if nothing is."""
+        return min(self._again[0][0] if self._again else math.inf, self._in_order.next_at)
 
     def take(self, *, now: float) -> list[Request]:
         """Every request to be sent now."""
@@ -157,8 +167,8 @@ class Outbox:
             self.acks.clear()
             self._unanswered += len(acks)
             requests += [Request(ids, owed_until=now + OWED_FOR) for ids in self._cut(acks)]
-        for ids in self._in_order.take(MAX_CONFIRMED_IDS):
-            requests.append(Request(ids, owed_until=now + OWED_FOR))
+        most = self._most(self._in_order.longest)
+        requests += [Request(ids, in_order=True) for ids in self._in_order.take(most, now=now)]
         for (seconds, is_extension), ids in self._modacks.items():
             owed_for = seconds * EXTENSION_OWED_FOR if is_extension else OWED_FOR
             requests += [
@@ -185,9 +195,12 @@ class Outbox:
         request.attempts += 1
         again = self._ids_again
         outcome = self._judge(request, error, now, chance)
-        self._unanswered -= len(request.ids) - (self._ids_again - again)
-        if request.seconds is None:
-            self._in_order.settled((*outcome.confirmed, *outcome.failed))
+        if request.in_order:
+            settled = (*outcome.confirmed, *outcome.failed)
+            self._in_order.settled(settled)
+            self._unanswered -= len(settled)
+        else:
+            self._unanswered -= len(request.ids) - (self._ids_again - again)
         if request.is_extension:
             self._extending.difference_update(request.ids)
             if self._afterwards:
@@ -213,9 +226,10 @@ class Outbox:
         if error.code == "INVALID_ARGUMENT" and len(request.ids) > 1:
             self._halve(request, now)  # one bad id must not cost the others
             return Outcome()
-        if error.code in TRANSIENT and self._try_again(request, error, now, chance):
-            return Outcome()
-        return Outcome(failed={ack_id: _failure(ack_id, error) for ack_id in request.ids})
+        failed = request.ids
+        if error.code in TRANSIENT:
+            failed = self._try_again(request, error, now, chance)
+        return Outcome(failed={ack_id: _failure(ack_id, error) for ack_id in failed})
 
     def _heed_each(
         self, request: Request, error: ServiceError, now: float, chance: float
@@ -231,20 +245,30 @@ class Outbox:
                 again.append(ack_id)
             else:
                 outcome.failed[ack_id] = InvalidAckIdError(ack_id, reason)
+        if request.in_order:
+            self._in_order.settled((*outcome.confirmed, *outcome.failed))
         if again:
             rest = dataclasses.replace(request, ids=again)
-            if not self._try_again(rest, error, now, chance):
-                for ack_id in again:
-                    outcome.failed[ack_id] = _unconfirmed(ack_id, error)
+            for ack_id in self._try_again(rest, error, now, chance):
+                outcome.failed[ack_id] = _unconfirmed(ack_id, error)
         return outcome
 
-    def _try_again(self, request: Request, error: ServiceError, now: float, chance: float) -> bool:
-        wait = backoff.delay(request.attempts, first=FIRST_DELAY, most=MAX_DELAY, chance=chance)
-        wait = max(wait, error.retry_delay or 0.0)
-        if now + wait > request.owed_until:
-            return False
-        self._add(now + wait, request)
-        return True
+    def _try_again(
+        self, request: Request, error: ServiceError, now: float, chance: float
+    ) -> list[str]:
+        """Send a request again, later; returns those of its ids for which it is too late."""
+
+        def wait(attempts: int) -> float:
+            delay = backoff.delay(attempts, first=FIRST_DELAY, most=MAX_DELAY, chance=chance)
+            return max(delay, error.retry_delay or 0.0)
+
+        if request.in_order:
+            return self._in_order.refused(request.ids, now=now, wait=wait)
+        at = now + wait(request.attempts)
+        if at > request.owed_until:
+            return request.ids
+        self._add(at, request)
+        return []
 
     def _halve(self, request: Request, now: float) -> None:
         middle = len(request.ids) // 2
@@ -258,12 +282,14 @@ class Outbox:
 
     def _cut(self, ids: list[str]) -> Iterator[list[str]]:
         """Cut ids into parts that one request can carry."""
-        longest = max(map(len, ids))
-        most = max(1, min(MAX_IDS, MAX_BYTES // (longest + 3)))
-        if self.one_by_one:
-            most = min(most, MAX_CONFIRMED_IDS)
+        most = self._most(max(map(len, ids)), MAX_CONFIRMED_IDS if self.one_by_one else MAX_IDS)
         for start in range(0, len(ids), most):
             yield ids[start : start + most]
+
+    @staticmethod
+    def _most(longest: int, most: int = MAX_CONFIRMED_IDS) -> int:
+        """How many ids of that length one request can carry."""
+        return max(1, min(most, MAX_BYTES // (longest + 3)))
 
 
 def _failure(ack_id: str, error: ServiceError) -> SettleError:

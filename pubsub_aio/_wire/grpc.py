@@ -41,6 +41,8 @@ _OPTIONS = (
 _WRITE_FAILED = "Internal error from Core"
 """What gRPC says, instead of what the server said, of a write that met the end of its stream."""
 
+_LOOKS, _LOOK_PAUSE = 50, 0.01  # for what the server said
+
 _ACK_FAILURES = ("PERMANENT_FAILURE_", "TRANSIENT_FAILURE_")
 
 _ERRORS = (grpc.aio.AioRpcError, grpc.aio.BaseError)  # the one is not the other's
@@ -209,15 +211,19 @@ class GrpcStream:
         """How the stream ended."""
         if self._cancelled or self._call is None:
             return service_error("CANCELLED", "the stream was ended here")
-        return self._end or await _how_it_ended(self._call)
+        for _ in range(_LOOKS):  # the write may have failed before the reason is here
+            end = self._end or await _how_it_ended(self._call)
+            if end.message != _WRITE_FAILED:
+                return end
+            self._end = None
+            await asyncio.sleep(_LOOK_PAUSE)
+        return service_error("UNAVAILABLE", "the stream ended while it was written to")
 
 
 async def _how_it_ended(call: Call) -> ServiceError:
     code, details = await call.code(), await call.details()
     if code is grpc.StatusCode.OK:
         return service_error("UNAVAILABLE", "the server ended the stream")
-    if details == _WRITE_FAILED:
-        return service_error("UNAVAILABLE", "the stream ended while it was written to")
     return _with_details(code.name, details, await call.trailing_metadata())
 
 

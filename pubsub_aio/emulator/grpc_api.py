@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NoReturn
@@ -26,8 +25,6 @@ log = logging.getLogger("pubsub_aio.emulator")
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _MAX_PATIENCE = 60.0
-# More would not fit into what gRPC clients accept as trailers, 8 KiB unless told otherwise.
-_MAX_ACK_ERRORS = 50
 
 OPTIONS = (
     # The service answers for the size of requests; this only bounds what is read at all.
@@ -102,19 +99,19 @@ def _streaming(service: Service, faults: Faults) -> Callable[[object, Context], 
 
 
 async def _abort(context: Context, error: StatusError) -> NoReturn:
-    details = status_of(error, max_ack_errors=_MAX_ACK_ERRORS).SerializeToString()
+    details = status_of(error).SerializeToString()
     metadata = (("grpc-status-details-bin", details),)
     await context.abort(_CODES[error.code], error.message, metadata)
 
 
-def status_of(error: StatusError, *, max_ack_errors: int | None = None) -> schema.Status:
+def status_of(error: StatusError) -> schema.Status:
     """A refusal as a google.rpc.Status, with its details."""
     status = schema.Status(code=int(error.code), message=error.message)
     if error.ack_errors:
         info = schema.ErrorInfo(
             reason="EXACTLY_ONCE_ACKID_FAILURE",
             domain="pubsub.googleapis.com",
-            metadata=dict(itertools.islice(error.ack_errors.items(), max_ack_errors)),
+            metadata=error.ack_errors,
         )
         status.details.add().Pack(info)
     if error.retry_delay is not None:

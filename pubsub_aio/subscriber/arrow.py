@@ -97,10 +97,9 @@ class ArrowBatch:
 
     def leave_out(self, ack_ids: set[str]) -> None:
         """Forget rows. The library's own."""
-        if ack_ids:
-            kept = [ack_id not in ack_ids for ack_id in self.ack_ids]
-            self.records = self.records.filter(kept)
-            self._ack_ids = self._ack_ids.filter(kept)
+        kept = [ack_id not in ack_ids for ack_id in self.ack_ids]
+        self.records = self.records.filter(kept)
+        self._ack_ids = self._ack_ids.filter(kept)
 
     def renew_with(self, copy: Self) -> None:
         """Batches are never copies of one another. The library's own."""
@@ -144,6 +143,8 @@ class ArrowCustody(Custody[ArrowBatch]):
         now = self._loop.time()
         for responses in self._gathering.add(data, size=len(data), count=count, now=now):
             self._decode(responses)
+        if self._closed and len(self._gathering):
+            self._decode(self._gathering.take())
         if self._due.at == math.inf:
             self._due.set(self._gathering.due_at)
         return True
@@ -182,8 +183,10 @@ class ArrowCustody(Custody[ArrowBatch]):
 
     def _leave_out(self, message: ArrowBatch, ack_ids: set[str]) -> bool:
         """Forget rows that were refused; returns whether any is left."""
+        if ack_ids.issuperset(message.ack_ids):
+            return False
         message.leave_out(ack_ids)
-        return len(message) > 0
+        return True
 
     # Settling
 

@@ -176,13 +176,12 @@ class Custody(Keeping[M]):
     def _received_surely(self, outcome: Outcome) -> None:
         """Keep the messages whose receipt is confirmed, forget the others."""
         refused = self._receipts.answered(outcome)
-        for message in refused:
+        for message, _ in refused:
             message.lease = None
-        for message in refused:
-            lost = isinstance(outcome.failed.get(message.ack_id), InvalidAckIdError)
-            if not lost:  # it may be here, for all the server knows
-                self._tell_nack([message])
-            self._settled(message, acked=False, told=not lost)
+        lost = {one for one, why in outcome.failed.items() if isinstance(why, InvalidAckIdError)}
+        for message, ids in refused:
+            self._sender.nack([*(ids - lost)], 0)  # these may be here, for all the server knows
+            self._settled(message, acked=False, told=message.ack_id not in lost)
         if ready := self._receipts.ready():
             self._keep_sure(ready)
         if not self.room.is_set():

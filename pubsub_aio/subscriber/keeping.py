@@ -128,7 +128,7 @@ class Keeping(Generic[M]):
         """Have the acks of each key reach the server one after another, or it refuses them."""
         for message in messages:
             if key := message.ordering_key:
-                self._sender.ack_in_order(key, self._ids([message]))
+                self._sender.ack_in_order(key, message.place, self._ids([message]))
             else:
                 self._sender.acks += self._ids([message])
 

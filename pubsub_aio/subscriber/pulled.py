@@ -75,7 +75,7 @@ class Pulled:
         if confirmation is not None:
             self.sender.confirm(message.ack_id, seconds, confirmation)
         if seconds is None and message.ordering_key:  # it may have exactly-once delivery too
-            self.sender.ack_in_order(message.ordering_key, [message.ack_id])
+            self.sender.ack_in_order(message.ordering_key, message.place, [message.ack_id])
         elif seconds is None:
             self.sender.acks.append(message.ack_id)
             self.sender.acks_wait()

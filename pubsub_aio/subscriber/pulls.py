@@ -73,8 +73,10 @@ class PullReader:
             ReconnectError: No pull succeeded within the reconnect budget.
         """
         failures = 0
-        while not self._finishing:
+        while True:
             wanted = await self._room()
+            if self._finishing:
+                return
             try:
                 await self._pull(wanted)
                 failures = 0

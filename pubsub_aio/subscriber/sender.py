@@ -8,6 +8,7 @@ import math
 import random
 from collections.abc import Callable
 
+from pubsub_aio._core.lanes import Place
 from pubsub_aio._core.outbox import Outbox, Outcome, Request
 from pubsub_aio._core.pacing import Pacing
 from pubsub_aio._wire import codec
@@ -63,9 +64,9 @@ class Sender:
         if len(self.acks) >= self.flush_at:
             self.flush()
 
-    def ack_in_order(self, key: str, ack_ids: list[str]) -> None:
-        """Ack messages of one ordering key, after all that were acked in order before."""
-        self.outbox.ack_in_order(key, ack_ids)
+    def ack_in_order(self, key: str, place: Place, ack_ids: list[str]) -> None:
+        """Ack a message of an ordering key, not before any that is earlier and acked too."""
+        self.outbox.ack_in_order(key, place, ack_ids, now=self._loop.time())
         self._soon()
 
     def extend(self, ack_ids: list[str], seconds: int) -> None:

@@ -122,11 +122,13 @@ class StreamReader:
         """Let the server end the stream, and return when nothing comes any more."""
         self._finishing = True
         stream = self._stream
-        if stream is None or not self._open:
+        if stream is None:
             return
-        with contextlib.suppress(ServiceError):
+        try:
             async with self._writing:
                 await stream.done_writing()
+        except ServiceError:
+            return
         heard_at = -math.inf
         while self._heard_at > heard_at:
             heard_at = self._heard_at

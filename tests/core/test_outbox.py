@@ -108,7 +108,7 @@ def test_a_request_carries_a_limited_number_of_ids() -> None:
 
 
 def test_with_exactly_once_a_request_carries_few_ids() -> None:
-    outbox = outbox_of(*map(str, range(120)))
+    outbox = outbox_of(*map(str, range(2 * MAX_CONFIRMED_IDS + 20)))
     outbox.one_by_one = True
 
     assert [len(request.ids) for request in outbox.take(now=0)] == [MAX_CONFIRMED_IDS] * 2 + [20]
@@ -382,63 +382,9 @@ def test_an_id_that_was_added_twice_is_counted_twice_and_done_with(code: str | N
     assert len(outbox) == 0
 
 
-# In order
-
-
-def test_acks_of_a_key_wait_for_the_answer_to_earlier_ones() -> None:
-    """H4: calls overtake one another, and an ack that comes too early is refused."""
-    outbox = Outbox()
-    outbox.ack_in_order("a", ["a1", "a2"])
-    outbox.ack_in_order("b", ["b1"])
-    (first,) = outbox.take(now=0)
-    assert first.ids == ["a1", "a2", "b1"]
-
-    outbox.ack_in_order("a", ["a3"])
-    outbox.ack_in_order("c", ["c1"])
-    (second,) = outbox.take(now=0)
-    assert (second.ids, outbox.waiting, len(outbox)) == (["c1"], False, 5)
-
-    answer(outbox, first)
-    assert outbox.waiting
-    (third,) = outbox.take(now=0)
-    assert third.ids == ["a3"]
-
-
-def test_acks_of_a_key_wait_until_earlier_ones_need_not_be_sent_again() -> None:
-    outbox = Outbox()
-    outbox.ack_in_order("a", ["a1", "a2"])
-    (first,) = outbox.take(now=0)
-    outbox.ack_in_order("a", ["a3"])
-    refused = {"a1": "TRANSIENT_FAILURE_X", "a2": "PERMANENT_FAILURE_INVALID_ACK_ID"}
-    answer(outbox, first, "FAILED_PRECONDITION", ack_errors=refused)
-
-    (again,) = outbox.take(now=FIRST_DELAY)
-    assert again.ids == ["a1"]
-    answer(outbox, again)
-    (rest,) = outbox.take(now=FIRST_DELAY)
-    assert rest.ids == ["a3"]
-
-
-def test_acks_of_a_key_are_not_spread_over_requests() -> None:
-    outbox = Outbox()
-    names = {key: [f"{key}{n}" for n in range(30)] for key in "abc"}
-    for key, ids in names.items():
-        outbox.ack_in_order(key, ids)
-    assert [request.ids for request in outbox.take(now=0)] == list(names.values())
-
-    many = [f"d{n}" for n in range(MAX_CONFIRMED_IDS + 1)]
-    outbox.ack_in_order("d", many)
-    (request,) = outbox.take(now=0)
-    assert request.ids == many[:-1]
-    answer(outbox, request)
-    (request,) = outbox.take(now=0)
-    assert request.ids == many[-1:]
-
-
 # Against a model
 
 ids_of = st.integers(1, 12)
-keys = st.sampled_from(["a", "b", "c"])
 codes = st.sampled_from(
     [*(None, None, "UNAVAILABLE", "DEADLINE_EXCEEDED"), *("INVALID_ARGUMENT", "NOT_FOUND", "each")]
 )
@@ -460,7 +406,6 @@ class OutboxAgainstModel(RuleBasedStateMachine):
         self.not_before: dict[str, float] = {}
         self.calls: list[Request] = []
         self.extensions: set[str] = set()
-        self.in_order: dict[str, list[str]] = {}
 
     def _new(self, count: int, seconds: int | None) -> list[str]:
         ids = [f"id {self.count + n}" for n in range(count)]
@@ -472,21 +417,6 @@ class OutboxAgainstModel(RuleBasedStateMachine):
     @rule(count=ids_of)
     def ack(self, count: int) -> None:
         self.outbox.acks += self._new(count, None)
-
-    @rule(count=ids_of, key=keys)
-    def ack_in_order(self, count: int, key: str) -> None:
-        ids = self._new(count, None)
-        self.in_order.setdefault(key, []).extend(ids)
-        self.outbox.ack_in_order(key, ids)
-
-    def _too_early(self) -> set[str]:
-        """What must wait until earlier ones of its key are answered, or fit into a request."""
-        early: set[str] = set()
-        for ids in self.in_order.values():
-            waiting = [ack_id for ack_id in ids if self.state[ack_id] == "waits"]
-            ahead = any(self.state[ack_id] in ("sent", "again") for ack_id in ids)
-            early |= {*waiting[0 if ahead else MAX_CONFIRMED_IDS :]}
-        return early
 
     @rule(count=ids_of, seconds=st.sampled_from([0, 0, 10, 60]))
     def nack(self, count: int, seconds: int) -> None:
@@ -513,7 +443,6 @@ class OutboxAgainstModel(RuleBasedStateMachine):
             for ack_id, state in self.state.items()
             if state == "waits" or (state == "again" and self.not_before[ack_id] <= self.now)
         }
-        due -= self._too_early()
         requests = self.outbox.take(now=self.now)
         ids = [ack_id for request in requests for ack_id in request.ids]
         assert len(ids) == len(set(ids))
@@ -524,9 +453,6 @@ class OutboxAgainstModel(RuleBasedStateMachine):
                 assert self.seconds[ack_id] == request.seconds
                 self.state[ack_id] = "sent"
                 self.taken_at.setdefault(ack_id, self.now)
-            for ids in self.in_order.values():
-                mine = [ack_id for ack_id in request.ids if ack_id in ids]
-                assert mine == sorted(mine, key=ids.index)
         self.calls += requests
         assert not self.outbox.waiting
 
@@ -610,9 +536,8 @@ class OutboxAgainstModel(RuleBasedStateMachine):
         """A server that answers has everything in the end."""
         for request in self.calls:
             self.outbox.answered(request, None, now=self.now, chance=0)
-        while requests := self.outbox.take(now=self.now + 10_000):
-            for request in requests:
-                self.outbox.answered(request, None, now=self.now, chance=0)
+        for request in self.outbox.take(now=self.now + 10_000):
+            self.outbox.answered(request, None, now=self.now, chance=0)
         assert (len(self.outbox), self.outbox.next_at) == (0, math.inf)
 
 

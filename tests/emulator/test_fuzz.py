@@ -66,7 +66,9 @@ class Client:
         self.emulator = emulator
         self.host, _, port = emulator.address.rpartition(":")
         self.port = int(port)
-        self.channel = grpc.insecure_channel(emulator.address)
+        # As Google's clients have it: all ids that are refused are named in the trailers.
+        options = [("grpc.max_metadata_size", 4 * 1024 * 1024)]
+        self.channel = grpc.insecure_channel(emulator.address, options)
         self.ack_ids: dict[str, list[str]] = {}
         self.errors: list[logging.LogRecord] = []
 
