@@ -177,6 +177,7 @@ class Tapped:
         streaming: Whether it admits that there are streams.
         pongs: Whether the server's answers to pings get through.
         half_close: Whether the server hears that nothing more is written to a stream.
+        lag: Seconds that a response of a stream is on its way.
     """
 
     def __init__(
@@ -187,6 +188,7 @@ class Tapped:
         streaming: bool = True,
         pongs: bool = True,
         half_close: bool = True,
+        lag: float = 0.0,
     ) -> None:
         self.name = "tapped"
         can = transport.can
@@ -201,6 +203,7 @@ class Tapped:
         self.limits = limits
         self.pongs = pongs
         self.half_close = half_close
+        self.lag = lag
         self._transport = transport
 
     async def open(self) -> None:
@@ -245,6 +248,7 @@ class _TappedStream:
     async def read(self) -> bytes:
         while not (data := await self._stream.read()) and not self._tap.pongs:
             pass
+        await asyncio.sleep(self._tap.lag)
         return data
 
     def cancel(self) -> None:

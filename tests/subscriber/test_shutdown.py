@@ -798,3 +798,63 @@ async def test_what_comes_at_the_end_is_given_back_once(emulator: MemoryEmulator
     assert calls.began == []
     assert emulator.outstanding(WORKER) == 0
     assert [len(emulator.message(one).deliveries) for one in ids] == [1] * 5
+
+
+@virtual
+@pytest.mark.parametrize("way", ["subscribe", "subscribe_batches", "subscribe_arrow"])
+async def test_what_is_on_the_wire_at_the_end_goes_back(emulator: MemoryEmulator, way: str) -> None:
+    """H9: whatever becomes of messages."""
+    emulator.create_subscription(WORKER, TOPIC, ack_deadline_seconds=60)
+    calls = Calls(forever)
+    async with client_of(emulator, Tapped(emulator.transport(), lag=0.02)) as client:
+        live = getattr(client, way)(WORKER, calls)
+        await asyncio.sleep(1)
+        ids = publish(emulator, 7)
+        await emulator.until(lambda: emulator.outstanding(WORKER) == 7)
+        live.stop()
+        await live
+
+    assert calls.began == []
+    assert emulator.outstanding(WORKER) == 0
+    assert [len(emulator.message(one).deliveries) for one in ids] == [1] * 7
+
+
+@virtual
+@pytest.mark.parametrize("after", [0.005, 0.02])
+async def test_a_stream_that_has_just_been_opened_is_read_to_its_end_too(
+    emulator: MemoryEmulator, after: float
+) -> None:
+    """H9: nothing has come over it so far."""
+    emulator.create_subscription(WORKER, TOPIC, ack_deadline_seconds=60)
+    async with client_of(emulator, Tapped(emulator.transport(), lag=0.05)) as client:
+        live = client.subscribe(WORKER, hold)
+        await asyncio.sleep(5)
+        emulator.faults.cut_streams(WORKER)
+        await emulator.until(lambda: emulator.streams(WORKER) == [])
+        publish(emulator, 20)
+        await emulator.until(lambda: emulator.streams(WORKER) != [])
+        await asyncio.sleep(after)
+        live.stop()
+        await live
+
+    assert (emulator.backlog(WORKER), emulator.outstanding(WORKER)) == (20, 0)
+
+
+@virtual
+async def test_nothing_is_pulled_once_the_last_pull_has_ended(emulator: MemoryEmulator) -> None:
+    """H9: what it brought would be leased to nobody."""
+    emulator.create_subscription(WORKER, TOPIC)
+    publish(emulator, 30)
+    flow = FlowControl(max_messages=10, max_request_batch_size=1)
+    transport = Tapped(emulator.transport(), streaming=False)
+    async with client_of(emulator, transport) as client:
+        live = client.subscribe(WORKER, forever, flow_control=flow)
+        await asyncio.sleep(0.3)
+        pulls = len(transport.times("Pull"))
+        assert live.health().leased > 0
+        live.cancel()
+        live.stop()
+        await asyncio.wait([live])
+
+    assert len(transport.times("Pull")) == pulls
+    assert emulator.outstanding(WORKER) == 0
