@@ -268,6 +268,17 @@ class Lanes(Generic[M]):
                 lane.is_back([place for place, number in lane.away.items() if number in read])
                 self._forget_if_empty(key, lane)
 
+    def trust(self, key: str) -> None:
+        """Whatever comes of a key is in order from now on."""
+        if (lane := self._lanes.get(key)) is not None:
+            lane.is_back([*lane.away])
+            self._forget_if_empty(key, lane)
+
+    def is_restarting(self, key: str) -> bool:
+        """Whether messages of a key were given back, and are waited for."""
+        lane = self._lanes.get(key)
+        return lane is not None and bool(lane.away)
+
     def _restart(self) -> int:
         self._restarts += 1
         return self._restarts

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 ArrowCallback = Callable[["ArrowBatch"], Awaitable[object]]
 
 _numbers = itertools.count()
+_ALL = "*"  # the key of every batch, where order matters
 
 
 class ArrowBatch:
@@ -46,7 +47,7 @@ class ArrowBatch:
         *,
         ordered: bool,
     ) -> None:
-        self.ordering_key = "*" if ordered else ""
+        self.ordering_key = _ALL if ordered else ""
         """With ordering on, all batches count as of one key, and so come one after another."""
         self.records = records
         self._ack_ids = ack_ids
@@ -126,6 +127,7 @@ class ArrowCustody(Custody[ArrowBatch]):
         gathering: Gathering[bytes],
     ) -> None:
         super().__init__(sender, options, report)
+        self.knows_what_comes_again = False
         self._codec = codec
         self._gathering = gathering
         self._due = Alarm(self._on_due)
@@ -168,12 +170,29 @@ class ArrowCustody(Custody[ArrowBatch]):
             return
         size = sum(map(len, responses))
         batch = ArrowBatch(records, ack_ids, size, self, ordered=self.ordered is not False)
-        self._take_in(self._block(batch), [batch])
+        if self._lanes.is_restarting(_ALL):
+            self.counts["received"] += len(batch)
+            self.counts["stale"] += 1
+            self._put_aside.append(batch)
+        else:
+            self._take_in(self._block(batch), [batch])
+
+    def give_back_aside(self) -> None:
+        """Give back what came and was not kept."""
+        if len(self._gathering):
+            self._decode(self._gathering.take())
+        super().give_back_aside()
+
+    def trust(self) -> None:
+        """Whatever comes is in order from now on."""
+        self._lanes.trust(_ALL)
 
     def _keep_sure(self, messages: list[ArrowBatch]) -> None:
-        """Keep batches whose receipt is confirmed."""
-        for batch in messages:
-            self._keep(self._block(batch), [batch])
+        """Keep batches whose receipt is confirmed; all of them before the first is leased."""
+        *others, last = messages
+        for batch in others:
+            self.leases.receive(self._block(batch), [batch])
+        self._keep(self._block(last), [last])
 
     def _block(self, batch: ArrowBatch) -> Block[ArrowBatch]:
         """A block for a batch alone; each of its rows counts."""

@@ -14,6 +14,7 @@ from pubsub_aio._wire.transport import Transport
 from pubsub_aio.config import FlowControl
 from pubsub_aio.errors import PubSubError, ReconnectError, ServiceError, UnsupportedError
 from pubsub_aio.subscriber.custody import Custody
+from pubsub_aio.subscriber.fresh_starts import FreshStarts
 from pubsub_aio.subscriber.held import Held
 from pubsub_aio.subscriber.options import Options
 from pubsub_aio.subscriber.pulls import PullReader
@@ -150,9 +151,7 @@ class Engine(Generic[M]):
             hurry: Set to end it without waiting for callbacks.
         """
         self._readers = [self._reader(client_id) for client_id in self._client_ids]
-        restarts = Restarts(
-            self._readers, self.custody.all_read, deadline=lambda: self.custody.extension
-        )
+        restarts = self._restarts()
         self.custody.given_back.on_restart = restarts.add
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -169,13 +168,22 @@ class Engine(Generic[M]):
                 for task in reading:
                     task.cancel()
                 await _all_of(reading)
-                self.custody.everything_read()
+                self.custody.give_back_aside()
                 await self._flush(hurry)
                 for task in (sending, *others):
                     task.cancel()
         finally:
             await self._let_go()
             self._sender.end()
+
+    def _restarts(self) -> Restarts | FreshStarts:
+        """Who sees to the order when something was given back."""
+        custody = self.custody
+        if custody.knows_what_comes_again:
+            return Restarts(self._readers, custody.all_read, deadline=lambda: custody.extension)
+        return FreshStarts(
+            self._readers, self._sender, give_back=custody.give_back_aside, trust=custody.trust
+        )
 
     async def _refresh(self) -> None:
         """Look at the subscription's settings now and then, if that is wanted."""

@@ -42,6 +42,8 @@ class Keeping(Generic[M]):
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.leases: LeaseTable[M] = LeaseTable(options.flow_control)
+        self.knows_what_comes_again = True
+        """Whether a message that was given back is recognised."""
         self.deliver: Callable[[list[M]], None] = lambda _: None
         """Takes messages that are leased."""
         self.room = asyncio.Event()
@@ -63,7 +65,7 @@ class Keeping(Generic[M]):
         self._copies: Copies[M] = Copies()
         self._max_unsent = max(_MIN_UNSENT, 4 * options.flow_control.max_outstanding_messages)
         self._closed = False
-        self._after_the_end: list[M] = []  # what came when nothing was leased any more
+        self._put_aside: list[M] = []  # what came and is not kept
         self._acked: list[Block[M]] = []  # of which messages were acked, and not counted yet
         self._counting = False  # they are to be counted in the loop's next turn
         self._overdue: Overdue[M] = Overdue()
@@ -159,7 +161,7 @@ class Keeping(Generic[M]):
         """Keep what came together, once its receipt is confirmed where that is called for."""
         self.counts["received"] += len(messages) * block.weight
         if self._closed:
-            self._after_the_end += messages
+            self._put_aside += messages
             return
         if self._ordered is not False:
             messages = self._admit(messages, block.received_at)
@@ -406,6 +408,9 @@ class Keeping(Generic[M]):
         del message, ack_ids
         return False
 
+    def trust(self) -> None:
+        """Whatever comes is in order from now on."""
+
     def all_read(self, restarts: list[Restart]) -> None:
         """Whatever was sent before these messages were given back has been read."""
         self._lanes.all_read(restarts)
@@ -420,10 +425,10 @@ class Keeping(Generic[M]):
         self.give_back(self._lanes.give_up())
         self.room.set()
 
-    def everything_read(self) -> None:
-        """Give back what came after the end, now that it cannot come again over the same way."""
-        self._tell_nack(self._after_the_end)
-        self._after_the_end = []
+    def give_back_aside(self) -> None:
+        """Give back what came and was not kept, now that it cannot come again the same way."""
+        put_aside, self._put_aside = self._put_aside, []
+        self._tell_nack(put_aside)
 
     def give_back(self, messages: Sequence[M]) -> None:
         """Give back what is held still, of these."""

@@ -62,6 +62,8 @@ class PullReader:
         self._busy = False  # the last pull brought messages
         self._pulled = asyncio.Event()
         self._pulled.set()
+        self._resumed = asyncio.Event()
+        self._resumed.set()
         self._loop = asyncio.get_running_loop()
         self._grace = Alarm(self._opened)
 
@@ -77,6 +79,9 @@ class PullReader:
             wanted = await self._room()
             if self._finishing:
                 return
+            if not self._resumed.is_set():
+                await self._resumed.wait()
+                continue
             try:
                 await self._pull(wanted)
                 failures = 0
@@ -139,6 +144,15 @@ class PullReader:
 
     def reopen(self) -> None:
         """Nothing is remembered of a pull: the next one heeds what has changed."""
+
+    async def pause(self) -> None:
+        """Return when the pull that is under way has ended; there is none until `resume`."""
+        self._resumed.clear()
+        await self._pulled.wait()
+
+    def resume(self) -> None:
+        """Pull again."""
+        self._resumed.set()
 
     async def everything_read(self) -> bool:
         """Return when the pull that was under way at the call has ended."""

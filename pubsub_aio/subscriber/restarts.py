@@ -30,6 +30,12 @@ class Reader(Protocol):
     def reopen(self) -> None:
         """Tell the server anew what it is told at the beginning."""
 
+    async def pause(self) -> None:
+        """Take what is on its way, and return when nothing comes until `resume` is called."""
+
+    def resume(self) -> None:
+        """Read again."""
+
     async def everything_read(self) -> bool:
         """Return when all that the server had sent at the call has been read.
 

@@ -68,6 +68,10 @@ class StreamReader:
         self._writing = asyncio.Lock()
         self._reopening = False
         self._finishing = False
+        self._resumed = asyncio.Event()
+        self._resumed.set()
+        self._ended = asyncio.Event()  # set while there is no stream
+        self._ended.set()
         self._open = False
         self._useful = False
         self._dead: ServiceError | None = None
@@ -89,8 +93,13 @@ class StreamReader:
         failures = 0
         while True:
             await self._custody.room.wait()
+            await self._resumed.wait()
             began = self._loop.time()
-            error = await self._session()
+            self._ended.clear()
+            try:
+                error = await self._session()
+            finally:
+                self._ended.set()
             reopening = self._reopening and error.code in ("CANCELLED", "UNAVAILABLE")
             self._reopening = False
             if self._ending is not None:
@@ -121,16 +130,32 @@ class StreamReader:
     async def finish(self) -> None:
         """Let the server end the stream, and return when nothing comes any more."""
         self._finishing = True
-        stream = self._stream
-        if stream is None:
-            return
+        if self._stream is not None:
+            await self._finish(self._stream)
+
+    async def pause(self) -> None:
+        """Read the stream to its end, and open none until `resume` is called."""
+        self._resumed.clear()
+        if self._stream is not None:
+            self._reopening = True
+            await self._finish(self._stream)
+        if self._stream is not None:
+            self._stream.cancel()
+        await self._ended.wait()
+
+    def resume(self) -> None:
+        """Open a stream again."""
+        self._resumed.set()
+
+    async def _finish(self, stream: PullStream) -> None:
+        """Let the server end a stream, and return when nothing comes any more."""
         try:
             async with self._writing:
                 await stream.done_writing()
         except ServiceError:
             return
         heard_at = -math.inf
-        while self._heard_at > heard_at:
+        while self._stream is stream and self._heard_at > heard_at:
             heard_at = self._heard_at
             await asyncio.sleep(QUIET)
 

@@ -6,9 +6,18 @@ import asyncio
 
 import pytest
 
-from pubsub_aio import ArrowBatch
+from pubsub_aio import ArrowBatch, FlowControl
 from pubsub_aio.testing import MemoryEmulator
-from tests.subscriber.conftest import HOUR, TOPIC, WORKER, client_of, publish, virtual
+from tests.subscriber.conftest import (
+    HOUR,
+    TOPIC,
+    WORKER,
+    Tapped,
+    client_of,
+    now,
+    publish,
+    virtual,
+)
 
 Row = tuple[str, int]
 """A key, and which of its messages."""
@@ -54,3 +63,80 @@ async def test_a_batch_of_which_every_receipt_is_refused_is_forgotten(
         await emulator.until(lambda: emulator.backlog(WORKER) == 0, timeout=HOUR)
 
     assert sorted(number for _, number in rows.acked) == list(range(count))
+
+
+@virtual
+@pytest.mark.parametrize("streaming", [True, False])
+@pytest.mark.parametrize("exactly_once", [True, False])
+@pytest.mark.parametrize("delay", [0.0, 20.0])
+async def test_a_batch_that_is_given_back_comes_again_before_what_is_later(
+    emulator: MemoryEmulator, *, streaming: bool, exactly_once: bool, delay: float
+) -> None:
+    """H3: for each key, though batches are not recognised."""
+    emulator.create_subscription(
+        WORKER,
+        TOPIC,
+        enable_message_ordering=True,
+        enable_exactly_once_delivery=exactly_once,
+    )
+    rows = Rows(nack=(1, 4, 5), delay=delay)
+    for number in range(500):
+        emulator.publish(TOPIC, b"%d" % number, ordering_key=f"key {number % 3}")
+    transport = Tapped(emulator.transport(), streaming=streaming, lag=0.01)
+    async with client_of(emulator, transport) as client:
+        live = client.subscribe_arrow(
+            WORKER, rows, max_messages=40, flow_control=FlowControl(max_messages=200)
+        )
+        await emulator.until(lambda: emulator.backlog(WORKER) == 0, timeout=HOUR)
+        assert live.health().leased == 0
+
+    for key in range(3):
+        assert rows.of(f"key {key}") == list(range(key, 500, 3))
+    assert now() < 5 * (delay + 10)
+
+
+@virtual
+async def test_a_batch_whose_lease_ends_comes_again_before_what_is_later(
+    emulator: MemoryEmulator,
+) -> None:
+    """H3: its callback goes on, and the next one waits for it."""
+    emulator.create_subscription(WORKER, TOPIC, enable_message_ordering=True)
+    rows = Rows()
+    slow = asyncio.Event()
+
+    async def work(batch: ArrowBatch) -> None:
+        if not slow.is_set():
+            slow.set()
+            await asyncio.sleep(100)
+        await rows(batch)
+
+    for number in range(300):
+        emulator.publish(TOPIC, b"%d" % number, ordering_key=f"key {number % 3}")
+    flow = FlowControl(max_messages=100, max_lease_duration=30)
+    async with client_of(emulator) as client:
+        client.subscribe_arrow(WORKER, work, max_messages=40, flow_control=flow)
+        await emulator.until(lambda: emulator.backlog(WORKER) == 0, timeout=HOUR)
+
+    for key in range(3):
+        everything = list(range(key, 300, 3))
+        seen = rows.of(f"key {key}")
+        late = seen[:-100]  # the rows of the first batch, which was acked too late
+        assert late
+        assert seen == [*everything[: len(late)], *everything]
+
+
+@virtual
+async def test_a_subscription_that_begins_anew_can_be_stopped(emulator: MemoryEmulator) -> None:
+    """H9: while it waits for what was given back."""
+    emulator.create_subscription(WORKER, TOPIC, enable_message_ordering=True)
+    for number in range(300):
+        emulator.publish(TOPIC, b"%d" % number, ordering_key=f"key {number % 3}")
+    rows = Rows(nack=(1,), delay=500)
+    async with client_of(emulator) as client:
+        live = client.subscribe_arrow(WORKER, rows, max_messages=40)
+        await asyncio.sleep(10)
+        live.stop()
+        await live
+        assert now() < 12
+
+    assert rows.acked == []
