@@ -91,9 +91,7 @@ class StreamReader:
             ReconnectError: It could not be kept open within the reconnect budget.
         """
         failures = 0
-        while True:
-            await self._custody.room.wait()
-            await self._resumed.wait()
+        while await self._may_open():
             began = self._loop.time()
             self._ended.clear()
             try:
@@ -116,6 +114,12 @@ class StreamReader:
                 raise error
             failures = 1 if worked else failures + 1
             await before_next_attempt(error, failures, policy=self._policy, vitals=self._vitals)
+
+    async def _may_open(self) -> bool:
+        """Wait until there is room for more, and reading is not paused; whether it goes on then."""
+        await self._custody.room.wait()
+        await self._resumed.wait()
+        return not self._finishing
 
     def reopen(self) -> None:
         """Open the stream anew, because what it was told at its beginning has changed."""

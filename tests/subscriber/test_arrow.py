@@ -140,3 +140,26 @@ async def test_a_subscription_that_begins_anew_can_be_stopped(emulator: MemoryEm
         assert now() < 12
 
     assert rows.acked == []
+
+
+@virtual
+async def test_a_subscription_that_ends_does_not_begin_anew(emulator: MemoryEmulator) -> None:
+    """H9: while it waits for a callback, what was given back may come to others."""
+    emulator.create_subscription(WORKER, TOPIC, enable_message_ordering=True)
+    publish(emulator, 1, key="a")
+
+    async def work(_: ArrowBatch) -> None:
+        await asyncio.sleep(HOUR)
+
+    transport = Tapped(emulator.transport())
+    flow = FlowControl(max_lease_duration=30)
+    async with client_of(emulator, transport) as client:
+        live = client.subscribe_arrow(WORKER, work, flow_control=flow, on_lease_expiry="drop")
+        await asyncio.sleep(35)
+        opened = len(transport.opened)
+        assert emulator.streams(WORKER) == []
+        live.stop()
+        await live
+
+    assert now() > 60
+    assert len(transport.opened) == opened
