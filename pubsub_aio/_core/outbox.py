@@ -82,6 +82,7 @@ class Outbox:
         self._ids_again = 0  # ids that are to be sent again
         self._extending: set[str] = set()  # ids of extensions that are on their way
         self._afterwards: dict[str, int] = {}  # delayed nacks of these
+        self._nacks: set[str] = set()  # ids whose nacks were not answered yet
         self._unanswered = 0  # these, and all others but the acks that wait
 
     def __len__(self) -> int:
@@ -114,6 +115,7 @@ class Outbox:
 
         Returns these, as ids and seconds.
         """
+        self._nacks.update(ack_ids)
         struck = self._strike({*ack_ids}) if seconds else []
         self._unanswered += len(ack_ids)
         if seconds and self._extending:
@@ -144,6 +146,11 @@ class Outbox:
             heapq.heapify(self._again)
         self._unanswered -= len(struck)
         return struck
+
+    @property
+    def nacking(self) -> bool:
+        """Whether any nack was not answered yet."""
+        return bool(self._nacks)
 
     @property
     def waiting(self) -> bool:
@@ -201,6 +208,8 @@ class Outbox:
             self._unanswered -= len(settled)
         else:
             self._unanswered -= len(request.ids) - (self._ids_again - again)
+        if request.seconds is not None and not request.is_extension:
+            self._nacks.difference_update((*outcome.confirmed, *outcome.failed))
         if request.is_extension:
             self._extending.difference_update(request.ids)
             if self._afterwards:

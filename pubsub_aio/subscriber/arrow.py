@@ -201,9 +201,13 @@ class ArrowCustody(Custody[ArrowBatch]):
         return block
 
     def _leave_out(self, message: ArrowBatch, ack_ids: set[str]) -> bool:
-        """Forget rows that were refused; returns whether any is left."""
-        if ack_ids.issuperset(message.ack_ids):
+        """Forget rows that were refused; returns whether any is left.
+
+        Where order matters none is: what is later must not go on without them.
+        """
+        if self.ordered is not False or ack_ids.issuperset(message.ack_ids):
             return False
+        self._sender.nack([*ack_ids], 0)
         message.leave_out(ack_ids)
         return True
 

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from threading import get_ident
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from pubsub_aio._core.leases import Block
 from pubsub_aio._core.outbox import Outcome, Request
@@ -38,6 +39,8 @@ class Custody(Keeping[M]):
     ) -> None:
         super().__init__(sender, options, report)
         self._thread = get_ident()
+        # Messages whose deadlines users have moved, until the server has answered to that.
+        self._moved: WeakValueDictionary[tuple[str, int], M] = WeakValueDictionary()
         sender.on_outcome = self._answered
 
     # Settling
@@ -94,6 +97,7 @@ class Custody(Keeping[M]):
             if confirmation is not None:
                 self._sender.confirm(message.ack_id, seconds, confirmation)
             self._sender.extend([message.ack_id, *self._copies.of([message])], seconds)
+            self._moved[message.ack_id, seconds] = message
             self._renew_within(seconds, [message])
 
     def drop(self, message: M) -> None:
@@ -162,26 +166,30 @@ class Custody(Keeping[M]):
             self.counts["acked"] += len(outcome.confirmed)
         if outcome.failed:
             self.counts["refused"] += len(outcome.failed)
+        if self._moved and request.is_extension and request.seconds:
+            self._heed_moved(outcome.confirmed, request.seconds)
         if self._receipts and request.is_extension:
             self._received_surely(outcome)
         if outcome.failed and request.is_extension and self.exactly_once:
-            failed = outcome.failed.items()
-            self._lose({one for one, why in failed if isinstance(why, InvalidAckIdError)})
+            self._lose(_invalid(outcome))
         if self.given_back and request.seconds is not None and not request.is_extension:
             answered = (*outcome.confirmed, *outcome.failed)
             self.given_back.answered(answered, request.seconds, now=self._loop.time())
         if self.leases.received or not self.room.is_set():
             self.lease_more()
 
+    def _heed_moved(self, ack_ids: list[str], seconds: int) -> None:
+        """Deadlines were moved: perhaps just now, after a renewal that overtook that."""
+        for ack_id in ack_ids:
+            if (message := self._moved.pop((ack_id, seconds), None)) is not None:
+                self._renew_within(seconds, [message])
+
     def _received_surely(self, outcome: Outcome) -> None:
         """Keep the messages whose receipt is confirmed, forget the others."""
         refused = self._receipts.answered(outcome)
-        for message, _ in refused:
+        for message in refused:
             message.lease = None
-        lost = {one for one, why in outcome.failed.items() if isinstance(why, InvalidAckIdError)}
-        for message, ids in refused:
-            self._sender.nack([*(ids - lost)], 0)  # these may be here, for all the server knows
-            self._settled(message, acked=False, told=message.ack_id not in lost)
+        self._let_go_of(refused, lost=_invalid(outcome))
         if ready := self._receipts.ready():
             self._keep_sure(ready)
         if not self.room.is_set():
@@ -189,12 +197,27 @@ class Custody(Keeping[M]):
 
     def _lose(self, ack_ids: set[str]) -> None:
         """The server has given these to somebody else; who works on them goes on."""
+
+        def is_lost(message: M) -> bool:
+            return not ack_ids.isdisjoint(self._ids([message]))
+
         self.counts["lost"] += len(ack_ids)
-        lost = [message for message in self.leases.held() if message.ack_id in ack_ids]
+        lost = [message for message in self.leases.held() if is_lost(message)]
         for message in lost:
             self.leases.release(message)
             self._overdue.expire(message, begun=not self._lanes.waits(message))
-        lost += self.leases.withdraw(lambda message: message.ack_id in ack_ids)
-        for message in lost:
-            self._settled(message, acked=False, told=False)
+        lost += self.leases.withdraw(is_lost)
+        self._let_go_of(lost, lost=ack_ids)
         self._watch()
+
+    def _let_go_of(self, messages: list[M], *, lost: set[str]) -> None:
+        """Give back what the server may still count as held here."""
+        for message in messages:
+            self._sender.nack([one for one in self._ids([message]) if one not in lost], 0)
+            self._settled(message, acked=False, told=message.ack_id not in lost)
+
+
+def _invalid(outcome: Outcome) -> set[str]:
+    """The ids that the server calls invalid: they are somebody else's."""
+    failed = outcome.failed.items()
+    return {ack_id for ack_id, why in failed if isinstance(why, InvalidAckIdError)}

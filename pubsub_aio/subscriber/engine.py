@@ -179,10 +179,18 @@ class Engine(Generic[M]):
     def _restarts(self) -> Restarts | FreshStarts:
         """Who sees to the order when something was given back."""
         custody = self.custody
+
+        def deadline() -> float:
+            return custody.extension
+
         if custody.knows_what_comes_again:
-            return Restarts(self._readers, custody.all_read, deadline=lambda: custody.extension)
+            return Restarts(self._readers, custody.all_read, deadline)
         return FreshStarts(
-            self._readers, self._sender, give_back=custody.give_back_aside, trust=custody.trust
+            self._readers,
+            self._sender,
+            deadline,
+            give_back=custody.give_back_aside,
+            trust=custody.trust,
         )
 
     async def _refresh(self) -> None:

@@ -20,6 +20,7 @@ class FreshStarts:
     Args:
         readers: Everybody who reads messages.
         sender: Tells the server.
+        deadline: Returns the seconds after which what was not read has expired on the server.
         give_back: Gives back what came and was put aside.
         trust: Is called when what comes is in order again.
     """
@@ -28,12 +29,14 @@ class FreshStarts:
         self,
         readers: Sequence[Reader],
         sender: Sender,
+        deadline: Callable[[], float],
         *,
         give_back: Callable[[], None],
         trust: Callable[[], None],
     ) -> None:
         self._readers = readers
         self._sender = sender
+        self._deadline = deadline
         self._give_back = give_back
         self._trust = trust
         self._not_before = 0.0
@@ -43,17 +46,22 @@ class FreshStarts:
     def add(self, restarts: list[Restart], delay: float) -> None:
         """Batches were given back, and may come again after that many seconds."""
         del restarts
-        self._not_before = max(self._not_before, self._loop.time() + delay)
+        self._wait_for(delay)
         self._wake.set()
+
+    def _wait_for(self, delay: float) -> None:
+        self._not_before = max(self._not_before, self._loop.time() + delay)
 
     async def run(self) -> None:
         """Do so until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
-            await asyncio.gather(*(reader.pause() for reader in self._readers))
+            read = await asyncio.gather(*(reader.pause() for reader in self._readers))
+            if not all(read):  # what was in a stream that ended comes again when it expires
+                self._wait_for(self._deadline())
             self._give_back()
-            await self._sender.drained()
+            await self._sender.nacks_answered()
             await asyncio.sleep(self._not_before - self._loop.time())
             self._trust()
             for reader in self._readers:

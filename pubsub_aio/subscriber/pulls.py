@@ -145,10 +145,11 @@ class PullReader:
     def reopen(self) -> None:
         """Nothing is remembered of a pull: the next one heeds what has changed."""
 
-    async def pause(self) -> None:
+    async def pause(self) -> bool:
         """Return when the pull that is under way has ended; there is none until `resume`."""
         self._resumed.clear()
         await self._pulled.wait()
+        return True
 
     def resume(self) -> None:
         """Pull again."""

@@ -48,12 +48,12 @@ class Receipts(Generic[M]):
         self._by_id.update(dict.fromkeys(ids, message))
         self._left[message] = len(ids)
 
-    def answered(self, outcome: Outcome) -> list[tuple[M, set[str]]]:
-        """The server has answered; returns those of which nothing is left, with their ids.
+    def answered(self, outcome: Outcome) -> list[M]:
+        """The server has answered; returns those of which nothing is left.
 
         What is later of their keys is to be withdrawn before it is asked what is ready.
         """
-        gone: list[tuple[M, set[str]]] = []
+        gone: list[M] = []
         for ack_id in (*outcome.confirmed, *outcome.failed):
             message = self._by_id.pop(ack_id, None)
             if message is None:
@@ -67,7 +67,7 @@ class Receipts(Generic[M]):
             self._keys.add(message.ordering_key)
             if refused is not None and not self._leave_out(message, refused):
                 del self._left[message]
-                gone.append((message, refused))
+                gone.append(message)
             elif not message.ordering_key:
                 del self._left[message]
                 self._ready.append(message)

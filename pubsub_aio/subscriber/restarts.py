@@ -30,8 +30,11 @@ class Reader(Protocol):
     def reopen(self) -> None:
         """Tell the server anew what it is told at the beginning."""
 
-    async def pause(self) -> None:
-        """Take what is on its way, and return when nothing comes until `resume` is called."""
+    async def pause(self) -> bool:
+        """Take what is on its way, and return when nothing comes until `resume` is called.
+
+        Returns whether all that the server had sent was read.
+        """
 
     def resume(self) -> None:
         """Read again."""

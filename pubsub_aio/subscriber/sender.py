@@ -52,6 +52,8 @@ class Sender:
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._nacked = asyncio.Event()  # set while every nack was answered
+        self._nacked.set()
         self._timer: asyncio.TimerHandle | None = None
         self._pacing = Pacing()
         self._ended = False
@@ -78,6 +80,7 @@ class Sender:
     def nack(self, ack_ids: list[str], seconds: int) -> None:
         """Give messages back, soon."""
         if ack_ids:
+            self._nacked.clear()
             for struck in self.outbox.nack(ack_ids, seconds):
                 for confirmation in self._confirmations.pop(struck, ()):
                     confirmation.set_exception(UnconfirmedError(struck[0]))
@@ -154,6 +157,8 @@ class Sender:
             self._soon()
         if not len(self.outbox):
             self._idle.set()
+        if not self.outbox.nacking:
+            self._nacked.set()
 
     async def _call(self, request: Request) -> ServiceError | None:
         timeout = _EXTENSION_TIMEOUT if request.is_extension else _CALL_TIMEOUT
@@ -180,6 +185,11 @@ class Sender:
                 confirmation.set_exception(error)
 
     # Ending
+
+    async def nacks_answered(self) -> None:
+        """Return when the server knows of everything that was given back, or that was given up."""
+        self.flush()
+        await self._nacked.wait()
 
     async def drained(self) -> None:
         """Return when everything was sent and answered, or given up."""

@@ -134,25 +134,9 @@ class StreamReader:
     async def finish(self) -> None:
         """Let the server end the stream, and return when nothing comes any more."""
         self._finishing = True
-        if self._stream is not None:
-            await self._finish(self._stream)
-
-    async def pause(self) -> None:
-        """Read the stream to its end, and open none until `resume` is called."""
-        self._resumed.clear()
-        if self._stream is not None:
-            self._reopening = True
-            await self._finish(self._stream)
-        if self._stream is not None:
-            self._stream.cancel()
-        await self._ended.wait()
-
-    def resume(self) -> None:
-        """Open a stream again."""
-        self._resumed.set()
-
-    async def _finish(self, stream: PullStream) -> None:
-        """Let the server end a stream, and return when nothing comes any more."""
+        stream = self._stream
+        if stream is None:
+            return
         try:
             async with self._writing:
                 await stream.done_writing()
@@ -162,6 +146,35 @@ class StreamReader:
         while self._stream is stream and self._heard_at > heard_at:
             heard_at = self._heard_at
             await asyncio.sleep(QUIET)
+
+    async def pause(self) -> bool:
+        """Read the stream to its end, and open none until `resume` is called.
+
+        Returns whether the server has ended it; otherwise some of it may not have been read.
+        """
+        self._resumed.clear()
+        if (stream := self._stream) is None:
+            return True
+        self._reopening = True
+        try:
+            async with self._writing:
+                await stream.done_writing()
+        except ServiceError:
+            await self._ended.wait()
+            return False
+        while not self._ended.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._policy.ping_timeout):
+                    await self._ended.wait()
+            if self._is_silent and self._stream is stream:
+                stream.cancel()
+                await self._ended.wait()
+                return False
+        return True
+
+    def resume(self) -> None:
+        """Open a stream again."""
+        self._resumed.set()
 
     async def _session(self) -> ServiceError:
         """Open a stream and listen until it ends; returns how it ended."""

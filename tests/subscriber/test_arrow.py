@@ -39,8 +39,8 @@ class Rows:
             batch.nack(delay=self._delay)
             return
         columns = batch.records.to_pydict()
-        keys, data = columns["ordering_key"], columns["data"]
-        self.acked += [(key, int(number)) for key, number in zip(keys, data, strict=True)]
+        for key, data in zip(columns["ordering_key"], columns["data"], strict=True):
+            self.acked.append((key, int(data.strip(b"abc"))))
         batch.ack()
 
     def of(self, key: str) -> list[int]:
@@ -163,3 +163,91 @@ async def test_a_subscription_that_ends_does_not_begin_anew(emulator: MemoryEmul
 
     assert now() > 60
     assert len(transport.opened) == opened
+
+
+@virtual
+async def test_what_is_long_on_its_way_is_read_before_reading_begins_anew(
+    emulator: MemoryEmulator,
+) -> None:
+    """H3: silence tells nothing; the server ends the stream behind all that it has sent."""
+    emulator.create_subscription(WORKER, TOPIC, enable_message_ordering=True)
+    rows = Rows(nack=(2,))
+    transport = Tapped(emulator.transport(), lag=0.6)
+    async with client_of(emulator, transport) as client:
+        client.subscribe_arrow(WORKER, rows)
+        for number in range(300):
+            emulator.publish(TOPIC, b"%d" % number, ordering_key="a")
+            await asyncio.sleep(0.01)
+        await emulator.until(lambda: emulator.backlog(WORKER) == 0, timeout=HOUR)
+
+    assert rows.of("a") == list(range(300))
+
+
+def ordered_exactly_once(emulator: MemoryEmulator, *rows: Row) -> None:
+    emulator.create_subscription(
+        WORKER, TOPIC, enable_message_ordering=True, enable_exactly_once_delivery=True
+    )
+    for key, number in rows:
+        emulator.publish(TOPIC, b"%d" % number, ordering_key=key)
+
+
+@virtual
+@pytest.mark.parametrize("lost", [1, 2])
+async def test_a_batch_of_which_rows_are_lost_goes_back_as_a_whole(
+    emulator: MemoryEmulator, lost: int
+) -> None:
+    """H3 H4: the other rows need not wait for their deadline, and are not overtaken."""
+    ordered_exactly_once(emulator, ("a", 0), ("b", 0), ("b", 1))
+    rows = Rows()
+    begun = asyncio.Event()
+
+    async def work(batch: ArrowBatch) -> None:
+        if not begun.is_set():
+            begun.set()
+            await asyncio.sleep(5)
+            emulator.faults.fail_confirmations(WORKER, times=lost, permanent=True)
+            await asyncio.sleep(40)
+            emulator.publish(TOPIC, b"2", ordering_key="b")
+            batch.ack()  # in vain
+            return
+        await rows(batch)
+
+    async with client_of(emulator) as client:
+        client.subscribe_arrow(WORKER, work)
+        await emulator.until(lambda: emulator.backlog(WORKER) == 0, timeout=HOUR)
+
+    assert (rows.of("a"), rows.of("b")) == ([0], [0, 1, 2])
+    assert now() < 50
+
+
+@virtual
+async def test_a_batch_of_which_a_receipt_is_refused_goes_back_as_a_whole(
+    emulator: MemoryEmulator,
+) -> None:
+    """H3: where order matters; what is later of its key does not go on without it."""
+    ordered_exactly_once(emulator, ("a", 0), ("a", 1), ("b", 0))
+    emulator.faults.fail_confirmations(WORKER, permanent=True)
+    rows = Rows()
+    async with client_of(emulator) as client:
+        client.subscribe_arrow(WORKER, rows)
+        await emulator.until(lambda: emulator.backlog(WORKER) == 0, timeout=HOUR)
+
+    assert (rows.of("a"), rows.of("b")) == ([0, 1], [0])
+    assert now() < 10
+
+
+@virtual
+async def test_acks_that_cannot_be_sent_do_not_keep_reading_from_beginning_anew(
+    emulator: MemoryEmulator,
+) -> None:
+    """H1: only what was given back must be known to the server."""
+    emulator.create_subscription(WORKER, TOPIC, enable_message_ordering=True)
+    emulator.faults.fail("Acknowledge", "UNAVAILABLE", times=100)
+    rows = Rows(nack=(2,))
+    async with client_of(emulator) as client:
+        client.subscribe_arrow(WORKER, rows)
+        publish(emulator, 1, key="a")
+        await asyncio.sleep(1)
+        emulator.publish(TOPIC, b"7", ordering_key="b")
+        await asyncio.sleep(2)
+        assert rows.of("b") == [7]

@@ -29,6 +29,7 @@ from tests.subscriber.conftest import (
     WORKER,
     Calls,
     Events,
+    Tapped,
     at,
     client_of,
     now,
@@ -884,6 +885,37 @@ async def test_a_short_deadline_does_not_begin_the_callback_again(
 
     assert len(calls.began) == len(emulator.message(one).deliveries) == 1
     assert emulator.backlog(WORKER) == 0
+
+
+@virtual
+@pytest.mark.parametrize("takes", [0.15, 0.5, 3.0])
+async def test_a_short_deadline_that_comes_late_is_renewed_in_time(
+    emulator: MemoryEmulator, takes: float
+) -> None:
+    """H6: a renewal that was sent after it has overtaken it."""
+
+    class Slow(Tapped):
+        async def call(self, rpc: str, request: bytes, *, timeout: float) -> bytes:
+            if rpc == "ModifyAckDeadline":
+                asked = schema.ModifyAckDeadlineRequest.FromString(request)
+                await asyncio.sleep(takes if asked.ack_deadline_seconds == 11 else 0)
+            return await super().call(rpc, request, timeout=timeout)
+
+    emulator.create_subscription(WORKER, TOPIC)
+    (one,) = publish(emulator, 1)
+    flow = FlowControl(min_duration_per_lease_extension=60)
+
+    async def work(message: Message) -> None:
+        message.modify_ack_deadline(11)
+        await asyncio.sleep(5 * MINUTE)
+        message.ack()
+
+    async with client_of(emulator, Slow(emulator.transport())) as client:
+        client.subscribe(WORKER, work, flow_control=flow)
+        await asyncio.sleep(6 * MINUTE)
+
+    assert [seconds for _, seconds in modacks(emulator, one)][:2] == [60, 11]
+    assert len(emulator.message(one).deliveries) == 1
 
 
 @virtual
