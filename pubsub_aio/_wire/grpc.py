@@ -224,7 +224,7 @@ async def _how_it_ended(call: Call) -> ServiceError:
     code, details = await call.code(), await call.details()
     if code is grpc.StatusCode.OK:
         return service_error("UNAVAILABLE", "the server ended the stream")
-    return _with_details(code.name, details, await call.trailing_metadata())
+    return _with_details(code.name, details or "", await call.trailing_metadata())
 
 
 def _at_once(work: Coroutine[object, None, T]) -> T:
