@@ -20,6 +20,8 @@ SLICE = 0.02
 
 _MAX_PARKED = 100
 _MAX_BURST = 64
+_ENOUGH = 32  # workers where callbacks go on soon: with fewer, turns of the loop cost too much
+_MESSAGES_EACH = 4  # that wait, or it is not worth to call a worker for them
 
 
 class Held(Protocol):
@@ -117,12 +119,16 @@ class WorkerChain(Generic[T]):
         self._coming -= 1
         self._looks += 1
         resumed, self._resumed = self._resumed, False
-        if not self.busy:  # none has: these came since
-            self._burst = 1
+        busy = self.busy
+        if not busy:  # none has: these came since
+            count = self._burst = 1
+        elif resumed:
+            self._burst = max(1, self._burst // 2)
+            count = max(self._burst, min(_ENOUGH, len(self._queue) // _MESSAGES_EACH) - busy)
         else:
-            self._burst = max(1, self._burst // 2) if resumed else min(2 * self._burst, _MAX_BURST)
+            count = self._burst = min(2 * self._burst, _MAX_BURST)
         if self._queue and not self._stopped and not self._resting:
-            self._begin(min(self._burst, len(self._queue)))
+            self._begin(min(count, len(self._queue)))
 
     def _begin(self, count: int) -> None:
         """Let workers begin in the loop's next turn."""
