@@ -66,12 +66,18 @@ class HeldIds(Generic[M]):
 
     def remove(self, ids: set[str]) -> None:
         """Ids that were added together are no longer held."""
+        if self._listed_again:
+            ids = self._listed_once(ids)
+        self._ids -= ids
+
+    def _listed_once(self, ids: set[str]) -> set[str]:
+        """Those of these ids that nobody else has; of the others this is one less."""
         shared = ids & self._listed_again.keys()
         for message_id in shared:
             self._listed_again[message_id] -= 1
             if not self._listed_again[message_id]:
                 del self._listed_again[message_id]
-        self._ids -= ids - shared if shared else ids
+        return ids - shared
 
     def _sort_out(self, messages: list[M], most: int) -> tuple[list[M], list[M]]:
         """Tell new messages from copies."""

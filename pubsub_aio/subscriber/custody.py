@@ -54,10 +54,9 @@ class Custody(Keeping[M]):
             self._too_late(message, confirmation)
         else:
             message.lease = None
-            acked = block.acked
-            acked.append(message)
-            if len(acked) == 1:
+            if not block.acked:
                 self._acks_wait(block)
+            block.acked.append(message)
             if confirmation is not None:
                 self._sender.confirm(message.ack_id, None, confirmation)
             if self._follow_up:

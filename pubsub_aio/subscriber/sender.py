@@ -118,14 +118,18 @@ class Sender:
                     await self._wait()
                     await slots.acquire()
                     slots.release()
+                    self._stop_timer()  # whatever it was set for goes now
                     for request in self.outbox.take(now=self._loop.time()):
                         self._pacing.sent(now=self._loop.time())
                         await slots.acquire()
                         calls.create_task(self._send(request, slots))
         finally:
-            if self._timer:
-                self._timer.cancel()
-                self._timer = None
+            self._stop_timer()
+
+    def _stop_timer(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
 
     async def _wait(self) -> None:
         """Return when there is something to be sent."""
