@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Protocol, Self
 
@@ -93,7 +93,25 @@ class _ReceivedMessage(Protocol):
     @property
     def ack_id(self) -> str: ...
     @property
+    def message(self) -> _PubsubMessage: ...
+    @property
     def delivery_attempt(self) -> int: ...
+
+
+class _Columns(Protocol):
+    """The fields of many messages, a list each."""
+
+    @property
+    def ack_ids(self) -> list[str]: ...
+    @property
+    def delivery_attempts(self) -> list[int]: ...
+    @property
+    def message_ids(self) -> list[str]: ...
+    @property
+    def sources(self) -> list[bytes]: ...
+    @property
+    def data(self) -> list[bytes]: ...
+    def read(self, source: bytes, /) -> _PubsubMessage: ...
 
 
 class Message:
@@ -105,33 +123,65 @@ class Message:
     """
 
     __slots__ = (
-        *("__weakref__", "_received", "_settler", "_source"),
-        *("ack_id", "lease", "message_id"),
+        *("__weakref__", "_attempt", "_raw", "_read", "_settler", "_whole"),
+        *("ack_id", "data", "lease", "message_id"),
     )
 
-    def __init__(
-        self,
-        received: _ReceivedMessage,
-        source: _PubsubMessage,
-        settler: Settler,
-        lease: object | None,
-    ) -> None:
-        self._received = received
-        self._source = source
-        self._settler = settler
-        self.ack_id = received.ack_id
-        """The id of this delivery."""
-        self.message_id = source.message_id
-        """The id that the server gave it, unique within its topic."""
-        self.lease = lease
-        """Who keeps it alive; none once it is settled. The library's own."""
+    ack_id: str
+    """The id of this delivery."""
 
-    # What it says
+    data: bytes
+    """What was published."""
+
+    message_id: str
+    """The id that the server gave it, unique within its topic."""
+
+    lease: object | None
+    """Who keeps it alive; none once it is settled. The library's own."""
+
+    _attempt: int
+    _settler: Settler
+    _raw: bytes
+    _read: Callable[[bytes], _PubsubMessage]
+    _whole: _PubsubMessage | None
+
+    @classmethod
+    def all_in(cls, columns: _Columns, settler: Settler, lease: object | None) -> list[Message]:
+        """The messages of a response. The library's own.
+
+        They have no constructor: a call for each would take longer than all that is done here.
+        """
+        messages = []
+        read = columns.read
+        for ack_id, attempt, message_id, data, raw in zip(
+            columns.ack_ids,
+            columns.delivery_attempts,
+            columns.message_ids,
+            columns.data,
+            columns.sources,
+            strict=True,
+        ):
+            message = cls()
+            message._attempt = attempt
+            message._settler = settler
+            message._raw = raw
+            message._read = read
+            message._whole = None
+            message.ack_id = ack_id
+            message.message_id = message_id
+            message.data = data
+            message.lease = lease
+            messages.append(message)
+        return messages
 
     @property
-    def data(self) -> bytes:
-        """What was published."""
-        return self._source.data
+    def _source(self) -> _PubsubMessage:
+        """All of its fields; read when the first is asked for that is not among the columns."""
+        if self._whole is None:
+            self._whole = self._read(self._raw)
+        return self._whole
+
+    # What it says
 
     @property
     def attributes(self) -> dict[str, str]:
@@ -158,7 +208,7 @@ class Message:
     @property
     def delivery_attempt(self) -> int | None:
         """How often it was delivered, this time included; none without a dead-letter policy."""
-        return self._received.delivery_attempt or None
+        return self._attempt or None
 
     @property
     def exactly_once_enabled(self) -> bool:
@@ -168,7 +218,7 @@ class Message:
     @property
     def size(self) -> int:
         """Its size in bytes, as it is sent."""
-        return self._source.ByteSize()
+        return len(self._raw)
 
     def __repr__(self) -> str:
         data = self.data
@@ -225,8 +275,43 @@ class Message:
 
     def renew_with(self, copy: Self) -> None:
         """Go on with the ack id of another delivery, and leave it the own. The library's own."""
-        self._received = copy._received
+        self._attempt = copy._attempt
         self.ack_id, copy.ack_id = copy.ack_id, self.ack_id
+
+
+class WholeMessage(Message):
+    """A message whose fields were all read when it came, and are held once only."""
+
+    __slots__ = ("_source",)
+
+    _source: _PubsubMessage
+
+    @classmethod
+    def all_of(
+        cls, received: Iterable[_ReceivedMessage], settler: Settler, lease: object | None
+    ) -> list[Message]:
+        """The messages of a response. The library's own."""
+        messages: list[Message] = []
+        for one in received:
+            message = cls()
+            message._attempt = one.delivery_attempt
+            message._settler = settler
+            message._source = source = one.message
+            message.ack_id = one.ack_id
+            message.message_id = source.message_id
+            message.lease = lease
+            messages.append(message)
+        return messages
+
+    @property
+    def data(self) -> bytes:  # type: ignore[override] # a copy each time, as of all protobuf objects
+        """What was published."""
+        return self._source.data
+
+    @property
+    def size(self) -> int:
+        """Its size in bytes, as it is sent."""
+        return self._source.ByteSize()
 
 
 def whole_seconds(value: float, name: str) -> int:

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from pubsub_aio import Confirmation, Message
 from pubsub_aio._wire import schema
+from pubsub_aio._wire.columns import Columns
 from pubsub_aio.errors import (
     AlreadySettledError,
     ConfigError,
@@ -27,7 +28,7 @@ from pubsub_aio.errors import (
     LeaseExpiredError,
     SettleError,
 )
-from pubsub_aio.message import all_confirmed, whole_seconds
+from pubsub_aio.message import WholeMessage, all_confirmed, whole_seconds
 
 Call = tuple[str, Message, int | None, Confirmation | None]
 
@@ -74,7 +75,23 @@ def received(**fields: Any) -> types.ReceivedMessage:
 def ours(source: types.ReceivedMessage, notebook: Notebook | None = None) -> Message:
     """The same as a message of this library, through the wire."""
     one = schema.ReceivedMessage.FromString(types.ReceivedMessage.serialize(source))
-    return Message(one, one.message, notebook or Notebook(), object())
+    columns = Columns(
+        ack_ids=[one.ack_id],
+        delivery_attempts=[one.delivery_attempt],
+        message_ids=[one.message.message_id],
+        data=[one.message.data],
+        sources=[one.message.SerializeToString()],
+        properties=None,
+    )
+    (message,) = Message.all_in(columns, notebook or Notebook(), object())
+    return message
+
+
+def ours_whole(source: types.ReceivedMessage, notebook: Notebook | None = None) -> Message:
+    """The same, with all of its fields read when it came."""
+    one = schema.ReceivedMessage.FromString(types.ReceivedMessage.serialize(source))
+    (message,) = WholeMessage.all_of([one], notebook or Notebook(), object())
+    return message
 
 
 def googles(source: types.ReceivedMessage) -> GoogleMessage:
@@ -177,10 +194,33 @@ def test_the_publish_time_is_aware_and_exact_to_the_microsecond() -> None:
 
 @given(st.datetimes(timezones=st.just(UTC)))
 def test_every_publish_time_can_be_told(time: datetime) -> None:
-    one = schema.ReceivedMessage()
-    one.message.publish_time.FromDatetime(time)
+    assert ours(received(message={"publish_time": time})).publish_time == time
 
-    assert Message(one, one.message, Notebook(), None).publish_time == time
+
+@pytest.mark.parametrize("attempt", [0, 7])
+def test_it_says_the_same_however_it_was_read(attempt: int) -> None:
+    source = received(delivery_attempt=attempt)
+    settler = Notebook()
+    one, other = ours(source, settler), ours_whole(source, settler)
+
+    def said(message: Message) -> dict[str, object]:
+        names = [name for name in dir(message) if not name.startswith("_") and name != "lease"]
+        values = {name: getattr(message, name) for name in names}
+        return {name: value for name, value in values.items() if not callable(value)}
+
+    assert said(one) == said(other)
+    assert repr(one) == repr(other)
+    assert {"ack_id", "attributes", "data", "delivery_attempt", "size"} <= said(one).keys()
+
+
+def test_it_settles_the_same_way_however_it_was_read() -> None:
+    notebook = Notebook()
+    message = ours_whole(received(), notebook)
+
+    message.ack()
+    message.nack(delay=3)
+
+    assert notebook.calls == [("ack", message, None, None), ("nack", message, 3, None)]
 
 
 def test_changing_its_attributes_does_not_change_the_message() -> None:

@@ -46,6 +46,25 @@ if TYPE_CHECKING:
         received_messages: list[bytes]
         subscription_properties: StreamingPullResponse.SubscriptionProperties  # noqa: F405
 
+    class MergedResponse(Message):
+        """A StreamingPullResponse, or the same of a pull, whose messages are merged into one."""
+
+        received_messages: MergedReceived
+        subscription_properties: StreamingPullResponse.SubscriptionProperties  # noqa: F405
+
+    class MergedReceived(Message):
+        """Many ReceivedMessages in one: each field has the values of all of them."""
+
+        ack_id: list[str]
+        message: list[bytes]
+        delivery_attempt: list[int]
+
+    class MergedMessage(Message):
+        """Many PubsubMessages in one."""
+
+        data: list[bytes]
+        message_id: list[str]
+
 
 PACKAGES = ("google.pubsub.v1", "google.iam.v1", "google.protobuf", "google.rpc")
 """Where a bare name is looked up, in this order."""
@@ -70,30 +89,56 @@ def _load() -> descriptor_pool.DescriptorPool:
 pool = _load()
 
 
-def _add_raw() -> None:
-    """Add requests and responses whose messages are bytes: protobuf slices faster than we can."""
-    raw = descriptor_pb2.FileDescriptorProto(
-        name="pubsub_aio/_wire/raw.proto", package="google.pubsub.v1", syntax="proto3"
-    )
-    raw.dependency.append("pubsub_aio/_wire/pubsub.proto")
+def _add_our_own() -> None:
+    """Add what reads the same bytes in other ways.
+
+    Raw ones leave messages as bytes: protobuf slices faster than we can. Merged ones make use of
+    what protobuf does with a field that occurs more than once: where it is a message, what occurs
+    is merged; where it is repeated, it is added. So many messages are read as a list for each
+    field, without an object for each message.
+    """
     field = descriptor_pb2.FieldDescriptorProto
-    request = raw.message_type.add(name="RawPublishRequest")
-    request.field.add(name="messages", number=2, type=field.TYPE_BYTES, label=field.LABEL_REPEATED)
-    response = raw.message_type.add(name="RawStreamingPullResponse")
-    response.field.add(
-        name="received_messages", number=1, type=field.TYPE_BYTES, label=field.LABEL_REPEATED
+    one, many = field.LABEL_OPTIONAL, field.LABEL_REPEATED
+    package = "google.pubsub.v1"
+    properties = "StreamingPullResponse.SubscriptionProperties"
+    messages: dict[str, list[tuple[str, int, int, Any, str]]] = {
+        "RawPublishRequest": [("messages", 2, many, field.TYPE_BYTES, "")],
+        "RawStreamingPullResponse": [
+            ("received_messages", 1, many, field.TYPE_BYTES, ""),
+            ("subscription_properties", 4, one, field.TYPE_MESSAGE, properties),
+        ],
+        "MergedResponse": [
+            ("received_messages", 1, one, field.TYPE_MESSAGE, "MergedReceived"),
+            ("subscription_properties", 4, one, field.TYPE_MESSAGE, properties),
+        ],
+        "MergedReceived": [
+            ("ack_id", 1, many, field.TYPE_STRING, ""),
+            ("message", 2, many, field.TYPE_BYTES, ""),
+            ("delivery_attempt", 3, many, field.TYPE_INT32, ""),
+        ],
+        "MergedMessage": [
+            ("data", 1, many, field.TYPE_BYTES, ""),
+            # Of no use, but what is not declared is kept as unknown, which takes longer.
+            ("attributes", 2, many, field.TYPE_BYTES, ""),
+            ("message_id", 3, many, field.TYPE_STRING, ""),
+            ("publish_time", 4, many, field.TYPE_BYTES, ""),
+            ("ordering_key", 5, many, field.TYPE_BYTES, ""),
+        ],
+    }
+    file = descriptor_pb2.FileDescriptorProto(
+        name="pubsub_aio/_wire/our_own.proto", package=package, syntax="proto3"
     )
-    response.field.add(
-        name="subscription_properties",
-        number=4,
-        type=field.TYPE_MESSAGE,
-        type_name=".google.pubsub.v1.StreamingPullResponse.SubscriptionProperties",
-        label=field.LABEL_OPTIONAL,
-    )
-    pool.Add(raw)
+    file.dependency.append("pubsub_aio/_wire/pubsub.proto")
+    for name, fields in messages.items():
+        made = file.message_type.add(name=name)
+        for field_name, number, label, kind, type_name in fields:
+            added = made.field.add(name=field_name, number=number, label=label, type=kind)
+            if type_name:
+                added.type_name = f".{package}.{type_name}"
+    pool.Add(file)
 
 
-_add_raw()
+_add_our_own()
 
 
 def message_class(full_name: str) -> type[Any]:

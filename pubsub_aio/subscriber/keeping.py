@@ -150,8 +150,10 @@ class Keeping(Generic[M]):
         """
         raise NotImplementedError
 
-    def _heed(self, said: schema.StreamingPullResponse.SubscriptionProperties) -> None:
-        """The server says how the subscription is; it may have been changed."""
+    def _heed(self, said: schema.StreamingPullResponse.SubscriptionProperties | None) -> None:
+        """The server says how the subscription is, if it does; it may have been changed."""
+        if said is None:
+            return
         if said.message_ordering_enabled is not self._ordered:
             self.ordered = said.message_ordering_enabled
         if said.exactly_once_delivery_enabled is not self.leases.exactly_once:
@@ -254,8 +256,7 @@ class Keeping(Generic[M]):
             self._sender.acks += further
             self._sender.acks_wait()
         self._watch()
-        key = message.ordering_key
-        if self._ordered is False or not key:
+        if self._ordered is False or not message.ordering_key:
             return
         if acked:
             self._run(self._lanes.acked(message))

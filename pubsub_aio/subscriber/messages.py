@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pubsub_aio._core.leases import Block
 from pubsub_aio._wire import schema
-from pubsub_aio.message import Message
+from pubsub_aio._wire.columns import columns_of
+from pubsub_aio.message import Message, WholeMessage
 from pubsub_aio.subscriber.custody import Custody
 
 
@@ -13,12 +14,17 @@ class MessageCustody(Custody[Message]):
 
     def receive(self, data: bytes) -> bool:
         """Take in a response, of a stream or of a pull; returns whether it brought messages."""
-        response = schema.StreamingPullResponse.FromString(data)
-        if response.HasField("subscription_properties"):
-            self._heed(response.subscription_properties)
-        received = response.received_messages
-        if not received:
-            return False
         block: Block[Message] = Block(self._loop.time(), len(data))
-        self._take_in(block, [Message(one, one.message, self, block) for one in received])
-        return True
+        # Where order matters every field of a message is looked at.
+        columns = columns_of(data) if self.ordered is False else None
+        if columns is not None:
+            self._heed(columns.properties)
+            messages = Message.all_in(columns, self, block)
+        else:
+            response = schema.StreamingPullResponse.FromString(data)
+            if response.HasField("subscription_properties"):
+                self._heed(response.subscription_properties)
+            messages = WholeMessage.all_of(response.received_messages, self, block)
+        if messages:
+            self._take_in(block, messages)
+        return bool(messages)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pubsub_aio._wire import schema
 from pubsub_aio._wire.transport import Transport
 from pubsub_aio.errors import AlreadySettledError, UnconfirmedError
-from pubsub_aio.message import Confirmation, Message
+from pubsub_aio.message import Confirmation, Message, WholeMessage
 from pubsub_aio.subscriber.sender import Sender
 
 _FLUSH_AT = 250
@@ -27,7 +27,7 @@ class Pulled:
 
     def messages(self, received: Iterable[schema.ReceivedMessage]) -> list[Message]:
         """Messages whose user can settle them."""
-        return [Message(one, one.message, self, self) for one in received]
+        return WholeMessage.all_of(received, self, self)
 
     def ack(self, message: Message, confirmation: Confirmation | None = None) -> None:
         """Tell the server that the message is dealt with."""

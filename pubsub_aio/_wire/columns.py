@@ -1,0 +1,66 @@
+"""The messages of a response as columns: a list for each of the fields that everybody needs.
+
+That takes half the time of reading them as objects. The other fields of a message are read when
+somebody asks for one.
+"""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import NamedTuple
+
+from pubsub_aio._wire import schema
+
+_LEAST_BYTES = 2 * 1024  # with fewer it takes longer
+_MOST_BYTES = 1024 * 1024
+_LARGE = 4 * 1024  # bytes of a message; two copies of such would be too much to hold
+
+_FIRST_BYTE = itemgetter(slice(1))
+_DATA = b"\x0a"  # the tag of a field of bytes with the number 1
+
+
+class Columns(NamedTuple):
+    """The messages of a response. All lists are of the same length."""
+
+    ack_ids: list[str]
+    delivery_attempts: list[int]
+    message_ids: list[str]
+    sources: list[bytes]
+    """The messages as they were sent, for `read`."""
+    data: list[bytes]
+    properties: schema.StreamingPullResponse.SubscriptionProperties | None
+
+    @staticmethod
+    def read(source: bytes) -> schema.PubsubMessage:
+        """A message with all its fields."""
+        return schema.PubsubMessage.FromString(source)
+
+
+def columns_of(response: bytes) -> Columns | None:
+    """A response, of a stream or of a pull, as columns; none if they are not worth it.
+
+    That, too, if the lists do not have as many values as there are messages: then it cannot be
+    told which belongs to which.
+
+    Raises:
+        DecodeError: It is not a response.
+    """
+    if not _LEAST_BYTES <= len(response) <= _MOST_BYTES:
+        return None
+    merged = schema.MergedResponse.FromString(response)
+    received = merged.received_messages
+    sources, ack_ids = received.message[:], received.ack_id[:]
+    count = len(sources)
+    if not count or len(ack_ids) != count or len(response) > count * _LARGE:
+        return None
+    fields = schema.MergedMessage.FromString(b"".join(sources))
+    message_ids = fields.message_id[:]  # none has no id: the server gives it one
+    attempts = received.delivery_attempt[:] or [0] * count
+    if not len(message_ids) == len(attempts) == count:
+        return None
+    data = fields.data[:]
+    if len(data) != count or {*map(_FIRST_BYTE, sources)} != {_DATA}:
+        return None  # one may have no data, and another have it twice, of which the last counts
+    said = merged.HasField("subscription_properties")
+    properties = merged.subscription_properties if said else None
+    return Columns(ack_ids, attempts, message_ids, sources, data, properties)
