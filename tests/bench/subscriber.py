@@ -3,10 +3,10 @@
     nox -s bench -- subscriber [--rounds 7] [--quick] [--only google-cloud-pubsub ...]
 
 Each client runs in a process of its own, fed by a server in another (see `subscriber_server`). In
-a round each has its turn, every second round in reverse order, and ratios are of turns of one round,
-since machines are noisy. What is
-counted is the CPU time of the client's process, from before the first message is sent until the
-server has the ack of the last. The server checks that it has every ack, once the client has ended.
+a round each has its turn, every second round in reverse order, and ratios are of turns of one
+round, since machines are noisy. What is counted is the CPU time of the client's process, from
+before the first message is sent until the server has the ack of the last. The server checks that
+it has every ack, once the client has ended.
 """
 
 from __future__ import annotations
