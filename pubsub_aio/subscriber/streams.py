@@ -11,10 +11,12 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
+from pubsub_aio._core.rush import Rush
 from pubsub_aio._wire import schema
 from pubsub_aio._wire.transport import PullStream, Transport, service_error
 from pubsub_aio.config import StreamPolicy
 from pubsub_aio.errors import ServiceError
+from pubsub_aio.subscriber.alarm import Alarm
 from pubsub_aio.subscriber.custody import Custody
 from pubsub_aio.subscriber.reconnect import FATAL, before_next_attempt
 from pubsub_aio.subscriber.vitals import Vitals
@@ -80,6 +82,8 @@ class StreamReader:
         self._heard_at = self._loop.time()
         self._ping_now = asyncio.Event()
         self._ending: asyncio.Future[bool] | None = None  # as the stream is read to its end
+        self._rush = Rush()
+        self._rush_alarm = Alarm(self._rush_is_due)
 
     # Life
 
@@ -202,25 +206,58 @@ class StreamReader:
 
     async def _listen(self, stream: PullStream) -> ServiceError:
         """Take what comes until the stream ends; returns how it ended."""
-        room, custody = self._custody.room, self._custody
-        while True:
-            if not room.is_set() and not await self._room_soon():
-                self._reopening = True  # when there is room
-                return service_error("CANCELLED", "reading has paused")
-            try:
+        room, rush = self._custody.room, self._rush
+        try:
+            while True:
+                if not room.is_set() and not await self._room_soon():
+                    self._reopening = True  # when there is room
+                    return service_error("CANCELLED", "reading has paused")
                 data = await stream.read()
-            except ServiceError as error:
-                return error
-            self._heard_at = self._loop.time()
-            if not self._open:
-                self._opened()
-            if not data:
-                self._answered()
-                continue
+                now = self._heard_at = self._loop.time()
+                if not self._open:
+                    self._opened()
+                if not data:
+                    self._take_in(rush.take())
+                    self._answered()
+                elif responses := rush.add(data, now=now):
+                    self._take_in(responses)
+                elif self._rush_alarm.at == math.inf:
+                    self._rush_alarm.set(rush.due_at)
+        except ServiceError as error:
+            return error
+        finally:
+            self._rush_alarm.set(math.inf)
+            with contextlib.suppress(ServiceError):  # what cannot be read comes again
+                self._take_in(rush.take())
+
+    def _take_in(self, responses: list[bytes]) -> None:
+        """Take in responses that came together.
+
+        Raises:
+            ServiceError: One cannot be read; the others are taken in.
+        """
+        if not responses:
+            return
+        try:
+            # Messages of protobuf one after another are one, with all that was in them.
+            self._useful |= self._custody.receive(b"".join(responses))
+        except DecodeError as error:
+            if len(responses) > 1:
+                for response in responses:
+                    with contextlib.suppress(ServiceError):
+                        self._take_in([response])
+            raise service_error("INTERNAL", f"a response cannot be read: {error}") from error
+
+    def _rush_is_due(self) -> None:
+        """What was gathered has waited long enough, unless it went and other came."""
+        if self._rush.due_at <= self._loop.time():
             try:
-                self._useful |= custody.receive(data)
-            except DecodeError as error:
-                return service_error("INTERNAL", f"a response cannot be read: {error}")
+                self._take_in(self._rush.take())
+            except ServiceError as error:
+                self._dead = error
+                if self._stream is not None:
+                    self._stream.cancel()
+        self._rush_alarm.set(self._rush.due_at)
 
     async def _room_soon(self) -> bool:
         """Wait for room; not so long that what is unread expires on the server, and counts.
