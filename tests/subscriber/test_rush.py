@@ -115,7 +115,7 @@ async def rush(site: Site, count: int = 2 * MANY) -> None:
 
 
 @virtual
-async def test_a_response_that_comes_alone_does_not_wait(emulator: MemoryEmulator) -> None:
+async def test_a_response_that_comes_alone_does_not_wait(_: MemoryEmulator) -> None:
     site, seen = Site(), Seen()
     async with subscribed(site, seen, Events()):
         sent_at = []
@@ -128,7 +128,7 @@ async def test_a_response_that_comes_alone_does_not_wait(emulator: MemoryEmulato
 
 
 @virtual
-async def test_all_of_a_rush_is_handed_over_in_order_and_soon(emulator: MemoryEmulator) -> None:
+async def test_all_of_a_rush_is_handed_over_in_order_and_soon(_: MemoryEmulator) -> None:
     site, seen = Site(), Seen()
     async with subscribed(site, seen, Events()):
         sent_at = []
@@ -146,7 +146,7 @@ async def test_all_of_a_rush_is_handed_over_in_order_and_soon(emulator: MemoryEm
 
 @virtual
 async def test_what_waits_is_handed_over_before_a_ping_is_answered(
-    emulator: MemoryEmulator,
+    _: MemoryEmulator,
 ) -> None:
     """All that was sent before the answer counts as read, and nothing later may overtake it."""
     site, seen = Site(), Seen()
@@ -160,7 +160,7 @@ async def test_what_waits_is_handed_over_before_a_ping_is_answered(
 
 
 @virtual
-async def test_what_waits_when_it_is_stopped_goes_back(emulator: MemoryEmulator) -> None:
+async def test_what_waits_when_it_is_stopped_goes_back(_: MemoryEmulator) -> None:
     site, seen = Site(), Seen()
     async with subscribed(site, seen, Events()) as keep_alive:
         await rush(site)
@@ -175,7 +175,7 @@ async def test_what_waits_when_it_is_stopped_goes_back(emulator: MemoryEmulator)
 @pytest.mark.parametrize("behind", [0, 1, 100])
 @virtual
 async def test_a_response_that_cannot_be_read_costs_no_other(
-    emulator: MemoryEmulator, behind: int
+    _: MemoryEmulator, behind: int
 ) -> None:
     site, seen, events = Site(), Seen(), Events()
     async with subscribed(site, seen, events):
