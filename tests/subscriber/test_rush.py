@@ -37,6 +37,7 @@ class Site:
         pass
 
     async def call(self, rpc: str, request: bytes, *, timeout: float) -> bytes:
+        del timeout
         if rpc == "GetSubscription":
             name = schema.GetSubscriptionRequest.FromString(request).subscription
             return schema.Subscription(name=name, ack_deadline_seconds=10).SerializeToString()
@@ -97,8 +98,10 @@ class Seen:
 
 
 @contextlib.asynccontextmanager
-async def subscribed(site: Site, seen: Seen, events: Events) -> AsyncIterator[Subscription]:
-    async with SubscriberClient(project="here", transport=site) as client:
+async def subscribed(
+    emulator: MemoryEmulator, site: Site, seen: Seen, events: Events
+) -> AsyncIterator[Subscription]:
+    async with SubscriberClient(project=emulator.project, transport=site) as client:
         keep_alive = client.subscribe("worker", seen, on_event=events)
         await keep_alive.ready()
         yield keep_alive
@@ -115,9 +118,9 @@ async def rush(site: Site, count: int = 2 * MANY) -> None:
 
 
 @virtual
-async def test_a_response_that_comes_alone_does_not_wait(_: MemoryEmulator) -> None:
+async def test_a_response_that_comes_alone_does_not_wait(emulator: MemoryEmulator) -> None:
     site, seen = Site(), Seen()
-    async with subscribed(site, seen, Events()):
+    async with subscribed(emulator, site, seen, Events()):
         sent_at = []
         for _ in range(3 * MANY):
             sent_at.append(now())
@@ -128,9 +131,9 @@ async def test_a_response_that_comes_alone_does_not_wait(_: MemoryEmulator) -> N
 
 
 @virtual
-async def test_all_of_a_rush_is_handed_over_in_order_and_soon(_: MemoryEmulator) -> None:
+async def test_all_of_a_rush_is_handed_over_in_order_and_soon(emulator: MemoryEmulator) -> None:
     site, seen = Site(), Seen()
-    async with subscribed(site, seen, Events()):
+    async with subscribed(emulator, site, seen, Events()):
         sent_at = []
         for _ in range(1_000):
             sent_at.append(now())
@@ -146,11 +149,11 @@ async def test_all_of_a_rush_is_handed_over_in_order_and_soon(_: MemoryEmulator)
 
 @virtual
 async def test_what_waits_is_handed_over_before_a_ping_is_answered(
-    _: MemoryEmulator,
+    emulator: MemoryEmulator,
 ) -> None:
     """All that was sent before the answer counts as read, and nothing later may overtake it."""
     site, seen = Site(), Seen()
-    async with subscribed(site, seen, Events()):
+    async with subscribed(emulator, site, seen, Events()):
         await rush(site)
         ack_id, sent_at = site.send(), now()
         site.send(b"")
@@ -160,9 +163,9 @@ async def test_what_waits_is_handed_over_before_a_ping_is_answered(
 
 
 @virtual
-async def test_what_waits_when_it_is_stopped_goes_back(_: MemoryEmulator) -> None:
+async def test_what_waits_when_it_is_stopped_goes_back(emulator: MemoryEmulator) -> None:
     site, seen = Site(), Seen()
-    async with subscribed(site, seen, Events()) as keep_alive:
+    async with subscribed(emulator, site, seen, Events()) as keep_alive:
         await rush(site)
         waiting = [site.send() for _ in range(3)]
         await asyncio.sleep(QUICKLY)
@@ -175,10 +178,10 @@ async def test_what_waits_when_it_is_stopped_goes_back(_: MemoryEmulator) -> Non
 @pytest.mark.parametrize("behind", [0, 1, 100])
 @virtual
 async def test_a_response_that_cannot_be_read_costs_no_other(
-    _: MemoryEmulator, behind: int
+    emulator: MemoryEmulator, behind: int
 ) -> None:
     site, seen, events = Site(), Seen(), Events()
-    async with subscribed(site, seen, events):
+    async with subscribed(emulator, site, seen, events):
         await rush(site)
         site.send()
         site.send(GARBAGE)
