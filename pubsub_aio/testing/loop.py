@@ -28,7 +28,6 @@ GRACE = 1.0
 """Real seconds that work in a thread may take without any virtual time passing."""
 
 _LOOK_AGAIN = 0.01  # real seconds after which to see whether a thread has ended, which tells nobody
-_SIGNAL = 0.05  # seconds in which a signal of this process reaches the main thread
 
 
 class DeadlockError(PubSubError, RuntimeError):
@@ -209,10 +208,10 @@ class _Selector(selectors.DefaultSelector):
         return [] if self._next_at() < math.inf else self._for_others()
 
     def _for_others(self) -> Events:
-        """Wait for files and sockets, and a little for threads and signals that may come."""
+        """Wait for files and sockets, and a little for threads that may have something to say."""
         if len(self.get_map()) > 1:  # the first is the loop's own
             return super().select(None)
-        return super().select(GRACE if self._threads.begun() else _SIGNAL)
+        return super().select(GRACE) if self._threads.begun() else []
 
 
 class _Timer(asyncio.TimerHandle):

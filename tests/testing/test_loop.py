@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -410,7 +410,16 @@ def test_nothing_is_left_behind() -> None:
     assert threading.active_count() == threads
 
 
+@pytest.fixture
+def sigint_is_not_ignored() -> Iterator[None]:
+    """As it is in what a shell runs in the background."""
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, inherited)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.usefixtures("sigint_is_not_ignored")
 def test_signals_are_heeded(number: signal.Signals) -> None:
     async def main() -> float:
         got = asyncio.Event()
