@@ -76,7 +76,7 @@ class StreamReader:
         self._ended.set()
         self._open = False
         self._useful = False
-        self._dead: ServiceError | None = None
+        self._dead: Exception | None = None  # why the stream was ended here
         self._answers_pings = False
         self._pings: deque[asyncio.Future[bool]] = deque(maxlen=_MAX_PINGS)
         self._heard_at = self._loop.time()
@@ -200,6 +200,8 @@ class StreamReader:
                 if not ping.done():
                     ping.set_result(False)
             self._pings.clear()
+        if self._dead is not None and not isinstance(self._dead, ServiceError):
+            raise self._dead
         return self._dead or error
 
     # Messages
@@ -253,7 +255,7 @@ class StreamReader:
         if self._rush.due_at <= self._loop.time():
             try:
                 self._take_in(self._rush.take())
-            except ServiceError as error:
+            except Exception as error:  # noqa: BLE001 - it is raised where the stream is read
                 self._dead = error
                 if self._stream is not None:
                     self._stream.cancel()

@@ -12,6 +12,7 @@ from pubsub_aio import Message, SubscriberClient, Subscription
 from pubsub_aio._core.rush import MANY, PATIENCE
 from pubsub_aio._wire import schema
 from pubsub_aio._wire.transport import Capabilities, service_error
+from pubsub_aio.subscriber.messages import MessageCustody
 from pubsub_aio.testing import MemoryEmulator
 from tests.subscriber.conftest import Events, now, virtual
 
@@ -197,3 +198,22 @@ async def test_a_response_that_cannot_be_read_costs_no_other(
     assert len(site.streams) == 2
     (reconnecting,) = [event for event in events.of("state") if event.state == "reconnecting"]
     assert "cannot be read" in reconnecting.detail
+
+
+@virtual
+async def test_a_fault_while_a_rush_is_taken_in_fails_the_subscription(
+    emulator: MemoryEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site()
+    async with SubscriberClient(project=emulator.project, transport=site) as client:
+        keep_alive = client.subscribe("worker", Seen())
+        await keep_alive.ready()
+        await rush(site)
+
+        def broken(*_: object) -> bool:
+            raise ZeroDivisionError("broken")
+
+        monkeypatch.setattr(MessageCustody, "receive", broken)
+        site.send()
+        with pytest.raises(ZeroDivisionError, match="broken"):
+            await keep_alive
