@@ -6,9 +6,11 @@ looked at single messages.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, Self, TypeVar
+from weakref import WeakValueDictionary
+
+from pubsub_aio._core.bag import Bag
 
 
 class Named(Protocol):
@@ -25,7 +27,7 @@ class Named(Protocol):
 
 M = TypeVar("M", bound=Named)
 
-_SPARE = 1_000
+_SPARE = 1_000  # messages for which it is not worth to ask how many are held
 
 
 class HeldIds(Generic[M]):
@@ -37,9 +39,10 @@ class HeldIds(Generic[M]):
 
     def __init__(self, held: Callable[[], Iterable[M]]) -> None:
         self._held = held
-        self._ids: set[str] = set()
-        self._listed_again: Counter[str] = Counter()  # ids that were added more than once
-        self._holders: dict[str, M] | None = None  # who has which id; made when it is needed
+        self._ids = Bag()
+        # Who has which id; made when a copy comes, and kept while to make it anew would cost more.
+        self._holders: WeakValueDictionary[str, M] | None = None
+        self._since_a_copy = 0
 
     def add(self, messages: list[M], *, held: int) -> tuple[list[M], set[str], list[M]]:
         """Messages come, while that many are held.
@@ -50,13 +53,15 @@ class HeldIds(Generic[M]):
         copies: list[M] = []
         ids = {message.message_id for message in messages}
         if len(ids) != len(messages) or not self._ids.isdisjoint(ids):
-            messages, copies = self._sort_out(messages, 2 * held + _SPARE)
+            messages, copies = self._sort_out(messages)
             ids = {message.message_id for message in messages}
+            self._since_a_copy = 0
         elif self._holders is not None:
             self._holders.update((message.message_id, message) for message in messages)
-            if len(self._holders) > 2 * held + _SPARE:  # most of them hold no more
+            self._since_a_copy += len(messages)
+            if self._since_a_copy > held + _SPARE:
                 self._holders = None
-        self._ids |= ids
+        self._ids.add(ids)
         return messages, ids, copies
 
     def holder_of(self, copy: M) -> M:
@@ -66,31 +71,18 @@ class HeldIds(Generic[M]):
 
     def remove(self, ids: set[str]) -> None:
         """Ids that were added together are no longer held."""
-        if self._listed_again:
-            ids = self._listed_once(ids)
-        self._ids -= ids
+        self._ids.remove(ids)
 
-    def _listed_once(self, ids: set[str]) -> set[str]:
-        """Those of these ids that nobody else has; of the others this is one less."""
-        shared = ids & self._listed_again.keys()
-        for message_id in shared:
-            self._listed_again[message_id] -= 1
-            if not self._listed_again[message_id]:
-                del self._listed_again[message_id]
-        return ids - shared
-
-    def _sort_out(self, messages: list[M], most: int) -> tuple[list[M], list[M]]:
+    def _sort_out(self, messages: list[M]) -> tuple[list[M], list[M]]:
         """Tell new messages from copies."""
-        if self._holders is None or len(self._holders) > most:
-            self._holders = {message.message_id: message for message in self._held()}
+        if self._holders is None:
+            self._holders = WeakValueDictionary({one.message_id: one for one in self._held()})
         fresh: list[M] = []
         copies: list[M] = []
         for message in messages:
             holder = self._holders.get(message.message_id) if message.message_id else None
             if holder is None or holder.lease is None:
                 self._holders[message.message_id] = message
-                if message.message_id in self._ids:
-                    self._listed_again[message.message_id] += 1
                 fresh.append(message)
             else:
                 holder.renew_with(message)

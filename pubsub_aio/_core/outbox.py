@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from pubsub_aio._core import backoff
 from pubsub_aio._core.acks_in_order import AcksInOrder
+from pubsub_aio._core.bag import Bag
 from pubsub_aio._core.lanes import Place
 from pubsub_aio.errors import InvalidAckIdError, ServiceError, SettleError, UnconfirmedError
 
@@ -80,7 +81,7 @@ class Outbox:
         self._again: list[tuple[float, int, Request]] = []
         self._count = 0
         self._ids_again = 0  # ids that are to be sent again
-        self._extending: set[str] = set()  # ids of extensions that are on their way
+        self._extending = Bag()  # ids of extensions that are on their way
         self._afterwards: dict[str, int] = {}  # delayed nacks of these
         self._nacks: set[str] = set()  # ids whose nacks were not answered yet
         self._unanswered = 0  # these, and all others but the acks that wait
@@ -185,7 +186,7 @@ class Outbox:
         self._modacks = {}
         for request in requests:
             if request.is_extension:
-                self._extending.update(request.ids)
+                self._extending.add({*request.ids})
         return requests
 
     def answered(
@@ -211,14 +212,14 @@ class Outbox:
         if request.seconds is not None and not request.is_extension:
             self._nacks.difference_update((*outcome.confirmed, *outcome.failed))
         if request.is_extension:
-            self._extending.difference_update(request.ids)
+            answered = self._extending.remove({*request.ids})
             if self._afterwards:
-                self._release_nacks(request.ids, outcome)
+                self._release_nacks(answered, outcome)
         return outcome
 
-    def _release_nacks(self, ack_ids: list[str], outcome: Outcome) -> None:
+    def _release_nacks(self, ack_ids: set[str], outcome: Outcome) -> None:
         """Let the delayed nacks of these go; their extensions are not sent again."""
-        nacked = [ack_id for ack_id in ack_ids if ack_id in self._afterwards]
+        nacked = [ack_id for ack_id in self._afterwards if ack_id in ack_ids]
         for ack_id, _ in self._strike({*nacked}):
             outcome.failed[ack_id] = UnconfirmedError(ack_id)
         for ack_id in nacked:

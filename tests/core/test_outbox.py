@@ -259,6 +259,19 @@ def test_an_extension_that_fails_is_not_sent_again_after_a_delayed_nack() -> Non
     assert len(outbox) == 2
 
 
+def test_a_delayed_nack_waits_for_every_extension_that_is_on_its_way() -> None:
+    """G8: the last of them would undo it."""
+    outbox = Outbox()
+    outbox.extend(["a"], 10)
+    outbox.extend(["a"], 600)
+    receipt, users = outbox.take(now=0)
+    assert outbox.nack(["a"], 5) == []
+    answer(outbox, receipt, now=0)
+    assert sent(outbox.take(now=1)) == []
+    answer(outbox, users, now=1)
+    assert sent(outbox.take(now=1)) == [(["a"], 5)]
+
+
 def sent(requests: list[Request]) -> list[tuple[list[str], int | None]]:
     return [(request.ids, request.seconds) for request in requests]
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import logging
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -1027,3 +1029,29 @@ async def test_what_is_done_to_a_message_is_done_to_each_of_its_deliveries(
 
     assert sorted(renewal.ids) == sorted(settled.ids) == ["1", "2", "3"]
     assert not custody._copies
+
+
+@virtual
+async def test_what_was_settled_is_not_kept_because_a_copy_came_once(
+    emulator: MemoryEmulator,
+) -> None:
+    """R25: copies are told from new messages by those that are held, and by no others."""
+    emulator.create_subscription(WORKER, TOPIC)
+    alive: weakref.WeakSet[Message] = weakref.WeakSet()
+
+    async def work(message: Message) -> None:
+        alive.add(message)
+        await asyncio.sleep(1)
+        message.ack()
+
+    async with client_of(emulator) as client:
+        live = client.subscribe(WORKER, work)
+        await live.ready()
+        emulator.faults.duplicate(WORKER)
+        for _ in range(10):
+            publish(emulator, 10)
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(MINUTE)
+        gc.collect()
+        assert live.health().counts["copies"] == 1
+        assert not alive

@@ -1,0 +1,27 @@
+"""Ids that may be there more than once."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pubsub_aio._core.bag import Bag
+
+ids = st.sets(st.sampled_from("abc"))
+
+
+@given(st.lists(ids), st.data())
+def test_each_is_there_as_often_as_it_was_added(added: list[set[str]], data: st.DataObject) -> None:
+    bag, model = Bag(), Counter[str]()
+    for some in added:
+        assert bag.isdisjoint(some) == (not model.keys() & some)
+        bag.add(some)
+        model.update(some)
+    for some in data.draw(st.permutations(added)):
+        model.subtract(some)
+        assert bag.remove(some) == {one for one in some if not model[one]}
+        model += Counter()
+        assert bool(bag) == bool(model)
+        assert {one for one in "abc" if one in bag} == {*model}
