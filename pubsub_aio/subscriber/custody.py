@@ -94,7 +94,7 @@ class Custody(Keeping[M]):
             self._too_late(message, confirmation)
         else:
             if confirmation is not None:
-                self._sender.confirm(message.ack_id, seconds, confirmation)
+                self._sender.confirm(message.ack_id, seconds, confirmation, is_extension=True)
             self._sender.extend([message.ack_id, *self._copies.of([message])], seconds)
             self._moved[message.ack_id, seconds] = message
             self._renew_within(seconds, [message])

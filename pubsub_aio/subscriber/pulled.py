@@ -73,7 +73,7 @@ class Pulled:
         if not keep:
             message.lease = None
         if confirmation is not None:
-            self.sender.confirm(message.ack_id, seconds, confirmation)
+            self.sender.confirm(message.ack_id, seconds, confirmation, is_extension=keep)
         if seconds is None and message.ordering_key:  # it may have exactly-once delivery too
             self.sender.ack_in_order(message.ordering_key, message.place, [message.ack_id])
         elif seconds is None:

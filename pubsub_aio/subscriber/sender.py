@@ -47,7 +47,7 @@ class Sender:
         self._subscription = subscription
         self.on_outcome: Callable[[Request, Outcome], None] = lambda *_: None
         """Is told what became of each request."""
-        self._confirmations: dict[tuple[str, int | None], list[Confirmation]] = {}
+        self._confirmations: dict[tuple[str, int | None, bool], list[Confirmation]] = {}
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -81,17 +81,32 @@ class Sender:
         """Give messages back, soon."""
         if ack_ids:
             self._nacked.clear()
-            for struck in self.outbox.nack(ack_ids, seconds):
-                for confirmation in self._confirmations.pop(struck, ()):
-                    confirmation.set_exception(UnconfirmedError(struck[0]))
+            for ack_id, struck in self.outbox.nack(ack_ids, seconds):
+                for confirmation in self._confirmations.pop((ack_id, struck, True), ()):
+                    confirmation.set_exception(UnconfirmedError(ack_id))
             self._soon()
 
-    def confirm(self, ack_id: str, seconds: int | None, confirmation: Confirmation) -> None:
-        """Have the next answer about this id, and that deadline, told to somebody."""
+    def confirm(
+        self,
+        ack_id: str,
+        seconds: int | None,
+        confirmation: Confirmation,
+        *,
+        is_extension: bool = False,
+    ) -> None:
+        """Have the next answer about this id told to somebody.
+
+        Args:
+            ack_id: Which.
+            seconds: Its deadline; none if it is acked.
+            confirmation: Resolved then.
+            is_extension: Whether it is held on to; otherwise it is given back, if not acked.
+        """
         if self._ended:
             confirmation.set_exception(UnconfirmedError(ack_id))
             return
-        self._confirmations.setdefault((ack_id, seconds), []).append(confirmation)
+        asked = (ack_id, seconds, is_extension)
+        self._confirmations.setdefault(asked, []).append(confirmation)
 
     def flush(self) -> None:
         """Send everything now."""
@@ -181,11 +196,12 @@ class Sender:
     def _tell(self, request: Request, outcome: Outcome) -> None:
         if not self._confirmations:
             return
+        asked = (request.seconds, request.is_extension)
         for ack_id in outcome.confirmed:
-            for confirmation in self._confirmations.pop((ack_id, request.seconds), ()):
+            for confirmation in self._confirmations.pop((ack_id, *asked), ()):
                 confirmation.set_result(None)
         for ack_id, error in outcome.failed.items():
-            for confirmation in self._confirmations.pop((ack_id, request.seconds), ()):
+            for confirmation in self._confirmations.pop((ack_id, *asked), ()):
                 confirmation.set_exception(error)
 
     # Ending
@@ -204,6 +220,6 @@ class Sender:
         """Nothing more is sent: tell those who wait for a confirmation that none will come."""
         self._ended = True
         waiting, self._confirmations = self._confirmations, {}
-        for (ack_id, _), confirmations in waiting.items():
+        for (ack_id, *_), confirmations in waiting.items():
             for confirmation in confirmations:
                 confirmation.set_exception(UnconfirmedError(ack_id))

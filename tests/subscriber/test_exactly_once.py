@@ -18,7 +18,7 @@ from pubsub_aio import (
     UnconfirmedError,
     UnsupportedError,
 )
-from pubsub_aio._wire.transport import Capabilities, Transport
+from pubsub_aio._wire.transport import Capabilities, Transport, service_error
 from pubsub_aio.testing import MemoryEmulator
 from tests.subscriber.conftest import (
     HOUR,
@@ -229,6 +229,71 @@ async def test_a_nack_and_a_deadline_can_be_confirmed_too(emulator: MemoryEmulat
 
     assert seen == ["deadline", "nack", "delayed", "ack"]
     assert calls.times == pytest.approx([0, 0, 20], abs=0.2)
+
+
+class Refusing(Tapped):
+    """Takes its time for a deadline, and refuses all but the first."""
+
+    def __init__(self, transport: Transport) -> None:
+        super().__init__(transport)
+        self.moved = 0
+
+    async def call(self, rpc: str, request: bytes, *, timeout: float) -> bytes:
+        if rpc == "ModifyAckDeadline":
+            self.moved += 1
+            if self.moved > 1:
+                raise service_error("PERMISSION_DENIED", "no")
+            await asyncio.sleep(0.05)
+        return await super().call(rpc, request, timeout=timeout)
+
+
+@virtual
+async def test_a_nack_is_not_confirmed_by_the_answer_to_an_extension(
+    emulator: MemoryEmulator,
+) -> None:
+    """Although the receipt on its way asks for just as many seconds."""
+    emulator.create_subscription(WORKER, TOPIC)
+    publish(emulator, 1)
+    way = Refusing(emulator.transport())
+    seen: list[SettleError | None] = []
+
+    async def work(message: Message) -> None:
+        await emulator.until(lambda: way.moved == 1)
+        confirmation = message.nack_with_response(delay=10)
+        try:
+            await confirmation
+        except SettleError as error:
+            seen.append(error)
+        else:
+            seen.append(None)
+
+    async with client_of(emulator, way) as client:
+        client.subscribe(WORKER, work)
+        await asyncio.sleep(1)
+
+    assert [type(one) for one in seen] == [UnconfirmedError]
+
+
+@virtual
+async def test_a_nack_is_confirmed_although_it_strikes_an_extension(
+    emulator: MemoryEmulator,
+) -> None:
+    """Which was to ask for just as many seconds."""
+    emulator.create_subscription(WORKER, TOPIC)
+    publish(emulator, 1)
+    answers: list[object] = []
+
+    async def work(message: Message) -> None:
+        deadline = message.modify_ack_deadline_with_response(10)
+        nack = message.nack_with_response(delay=10)
+        answers.extend(await asyncio.gather(deadline, nack, return_exceptions=True))
+
+    async with client_of(emulator) as client:
+        client.subscribe(WORKER, work)
+        await asyncio.sleep(1)
+
+    assert isinstance(answers[0], UnconfirmedError)
+    assert answers[1] is None
 
 
 @virtual
