@@ -81,7 +81,7 @@ def ours(source: types.ReceivedMessage, notebook: Notebook | None = None) -> Mes
         message_ids=[one.message.message_id],
         data=[one.message.data],
         sources=[one.message.SerializeToString()],
-        properties=None,
+        properties=(),
     )
     (message,) = Message.all_in(columns, notebook or Notebook(), object())
     return message

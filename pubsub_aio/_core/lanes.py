@@ -125,6 +125,10 @@ class Lanes(Generic[M]):
         """How many keys are known."""
         return len(self._lanes)
 
+    def _lane_of(self, message: M) -> _Lane[M] | None:
+        """Where a message may be; it is not asked for its key where keys do not matter."""
+        return self._lanes.get(message.ordering_key) if self._lanes else None
+
     def _lane(self, key: str) -> _Lane[M]:
         lane = self._lanes.get(key)
         if lane is None:
@@ -197,24 +201,24 @@ class Lanes(Generic[M]):
 
     def has(self, message: M) -> bool:
         """Whether a message is the one of its key that runs."""
-        lane = self._lanes.get(message.ordering_key)
+        lane = self._lane_of(message)
         return lane is not None and lane.current is message
 
     def waits(self, message: M) -> bool:
         """Whether a message has entered and waits for its turn."""
-        lane = self._lanes.get(message.ordering_key)
+        lane = self._lane_of(message)
         return lane is not None and message in lane.queue
 
     # Messages go
 
     def acked(self, message: M) -> list[M]:
         """A message was acked; returns what to run now."""
-        lane = self._lanes.get(message.ordering_key)
+        lane = self._lane_of(message)
         return [] if lane is None else self._settle(lane, message)
 
     def returned(self, message: M) -> list[M]:
         """A message's callback has ended; returns what to run now."""
-        lane = self._lanes.get(message.ordering_key)
+        lane = self._lane_of(message)
         if lane is None or lane.current is not message:
             return []
         lane.returned = True
@@ -245,7 +249,7 @@ class Lanes(Generic[M]):
 
     def restart_of(self, message: M) -> int | None:
         """The number of the restart that waits for a message to come again, if one does."""
-        lane = self._lanes.get(message.ordering_key)
+        lane = self._lane_of(message)
         return None if lane is None else lane.away.get(message.place)
 
     def put_off(self, key: str, *, until: float) -> None:

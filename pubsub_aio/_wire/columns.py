@@ -1,4 +1,4 @@
-"""The messages of a response as columns: a list for each of the fields that everybody needs.
+"""The messages of responses as columns: a list for each of the fields that everybody needs.
 
 That takes half the time of reading them as objects. The other fields of a message are read when
 somebody asks for one.
@@ -6,6 +6,7 @@ somebody asks for one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ _DATA = b"\x0a"  # the tag of a field of bytes with the number 1
 
 
 class Columns(NamedTuple):
-    """The messages of a response. All lists are of the same length."""
+    """The messages of responses. All lists of these are of the same length."""
 
     ack_ids: list[str]
     delivery_attempts: list[int]
@@ -28,7 +29,8 @@ class Columns(NamedTuple):
     sources: list[bytes]
     """The messages as they were sent, for `read`."""
     data: list[bytes]
-    properties: schema.StreamingPullResponse.SubscriptionProperties | None
+    properties: Sequence[schema.StreamingPullResponse.SubscriptionProperties]
+    """What was said of the subscription, each time that something was."""
 
     @staticmethod
     def read(source: bytes) -> schema.PubsubMessage:
@@ -36,22 +38,22 @@ class Columns(NamedTuple):
         return schema.PubsubMessage.FromString(source)
 
 
-def columns_of(response: bytes) -> Columns | None:
-    """A response, of a stream or of a pull, as columns; none if they are not worth it.
+def columns_of(responses: bytes) -> Columns | None:
+    """Responses, of a stream or of a pull, as columns; none if they are not worth it.
 
     That, too, if the lists do not have as many values as there are messages: then it cannot be
     told which belongs to which.
 
     Raises:
-        DecodeError: It is not a response.
+        DecodeError: These are no responses.
     """
-    if not _LEAST_BYTES <= len(response) <= _MOST_BYTES:
+    if not _LEAST_BYTES <= len(responses) <= _MOST_BYTES:
         return None
-    merged = schema.MergedResponse.FromString(response)
+    merged = schema.MergedResponses.FromString(responses)
     received = merged.received_messages
     sources, ack_ids = received.message[:], received.ack_id[:]
     count = len(sources)
-    if not count or len(ack_ids) != count or len(response) > count * _LARGE:
+    if not count or len(ack_ids) != count or len(responses) > count * _LARGE:
         return None
     fields = schema.MergedMessage.FromString(b"".join(sources))
     message_ids = fields.message_id[:]  # none has no id: the server gives it one
@@ -61,6 +63,4 @@ def columns_of(response: bytes) -> Columns | None:
     data = fields.data[:]
     if len(data) != count or {*map(_FIRST_BYTE, sources)} != {_DATA}:
         return None  # one may have no data, and another have it twice, of which the last counts
-    said = merged.HasField("subscription_properties")
-    properties = merged.subscription_properties if said else None
-    return Columns(ack_ids, attempts, message_ids, sources, data, properties)
+    return Columns(ack_ids, attempts, message_ids, sources, data, merged.subscription_properties)

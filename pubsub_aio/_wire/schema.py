@@ -40,17 +40,23 @@ if TYPE_CHECKING:
 
         messages: list[bytes]
 
-    class RawStreamingPullResponse(Message):
-        """A StreamingPullResponse whose messages are left as bytes."""
+    class Responses(Message):
+        """StreamingPullResponses one after another, or the same of a pull."""
+
+        received_messages: list[ReceivedMessage]  # noqa: F405
+        subscription_properties: list[StreamingPullResponse.SubscriptionProperties]  # noqa: F405
+
+    class RawResponses(Message):
+        """The same; messages are left as bytes."""
 
         received_messages: list[bytes]
-        subscription_properties: StreamingPullResponse.SubscriptionProperties  # noqa: F405
+        subscription_properties: list[StreamingPullResponse.SubscriptionProperties]  # noqa: F405
 
-    class MergedResponse(Message):
-        """A StreamingPullResponse, or the same of a pull, whose messages are merged into one."""
+    class MergedResponses(Message):
+        """The same; messages are merged into one."""
 
         received_messages: MergedReceived
-        subscription_properties: StreamingPullResponse.SubscriptionProperties  # noqa: F405
+        subscription_properties: list[StreamingPullResponse.SubscriptionProperties]  # noqa: F405
 
     class MergedReceived(Message):
         """Many ReceivedMessages in one: each field has the values of all of them."""
@@ -92,24 +98,29 @@ pool = _load()
 def _add_our_own() -> None:
     """Add what reads the same bytes in other ways.
 
-    Raw ones leave messages as bytes: protobuf slices faster than we can. Merged ones make use of
-    what protobuf does with a field that occurs more than once: where it is a message, what occurs
-    is merged; where it is repeated, it is added. So many messages are read as a list for each
-    field, without an object for each message.
+    Raw ones leave messages as bytes: protobuf slices faster than we can. Others make use of what
+    protobuf does with a field that occurs more than once: where it is a message, what occurs is
+    merged; where it is repeated, it is added. So responses one after another are read as one, with
+    all that was said in each of them, and many messages as a list for each field, without an object
+    for each message.
     """
     field = descriptor_pb2.FieldDescriptorProto
     one, many = field.LABEL_OPTIONAL, field.LABEL_REPEATED
     package = "google.pubsub.v1"
-    properties = "StreamingPullResponse.SubscriptionProperties"
+    properties = (
+        *("subscription_properties", 4, many),
+        *(field.TYPE_MESSAGE, "StreamingPullResponse.SubscriptionProperties"),
+    )
     messages: dict[str, list[tuple[str, int, int, Any, str]]] = {
         "RawPublishRequest": [("messages", 2, many, field.TYPE_BYTES, "")],
-        "RawStreamingPullResponse": [
-            ("received_messages", 1, many, field.TYPE_BYTES, ""),
-            ("subscription_properties", 4, one, field.TYPE_MESSAGE, properties),
+        "Responses": [
+            ("received_messages", 1, many, field.TYPE_MESSAGE, "ReceivedMessage"),
+            properties,
         ],
-        "MergedResponse": [
+        "RawResponses": [("received_messages", 1, many, field.TYPE_BYTES, ""), properties],
+        "MergedResponses": [
             ("received_messages", 1, one, field.TYPE_MESSAGE, "MergedReceived"),
-            ("subscription_properties", 4, one, field.TYPE_MESSAGE, properties),
+            properties,
         ],
         "MergedReceived": [
             ("ack_id", 1, many, field.TYPE_STRING, ""),

@@ -135,11 +135,10 @@ class ArrowCustody(Custody[ArrowBatch]):
     # Arrival
 
     def receive(self, data: bytes) -> bool:
-        """Take in a response, of a stream or of a pull; returns whether it brought messages."""
-        response = schema.RawStreamingPullResponse.FromString(data)
-        if response.HasField("subscription_properties"):
-            self._heed(response.subscription_properties)
-        count = len(response.received_messages)
+        """Take in responses, of a stream or of a pull; returns whether they brought messages."""
+        read = schema.RawResponses.FromString(data)
+        self._heed(read.subscription_properties)
+        count = len(read.received_messages)
         if not count:
             return False
         now = self._loop.time()

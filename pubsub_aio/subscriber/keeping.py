@@ -63,7 +63,6 @@ class Keeping(Generic[M]):
         self.given_back: GivenBack[M] = GivenBack(self._lanes)
         """What was given back where order matters."""
         self._copies: Copies[M] = Copies()
-        self._max_unsent = max(_MIN_UNSENT, 4 * options.flow_control.max_outstanding_messages)
         self._closed = False
         self._put_aside: list[M] = []  # what came and is not kept
         self._acked: list[Block[M]] = []  # of which messages were acked, and not counted yet
@@ -143,21 +142,22 @@ class Keeping(Generic[M]):
     # Arrival
 
     def receive(self, data: bytes) -> bool:
-        """Take in a response; returns whether it brought messages.
+        """Take in responses, one after another; returns whether they brought messages.
 
         Raises:
-            DecodeError: It is not one.
+            DecodeError: These are none.
         """
         raise NotImplementedError
 
-    def _heed(self, said: schema.StreamingPullResponse.SubscriptionProperties | None) -> None:
+    def _heed(self, said: Sequence[schema.StreamingPullResponse.SubscriptionProperties]) -> None:
         """The server says how the subscription is, if it does; it may have been changed."""
-        if said is None:
+        if not said:
             return
-        if said.message_ordering_enabled is not self._ordered:
-            self.ordered = said.message_ordering_enabled
-        if said.exactly_once_delivery_enabled is not self.leases.exactly_once:
-            self.exactly_once = said.exactly_once_delivery_enabled
+        last = said[-1]
+        if last.message_ordering_enabled is not self._ordered:
+            self.ordered = last.message_ordering_enabled
+        if last.exactly_once_delivery_enabled is not self.leases.exactly_once:
+            self.exactly_once = last.exactly_once_delivery_enabled
 
     def _take_in(self, block: Block[M], messages: list[M]) -> None:
         """Keep what came together, once its receipt is confirmed where that is called for."""
@@ -169,7 +169,9 @@ class Keeping(Generic[M]):
             messages = self._admit(messages, block.received_at)
         if self.leases.exactly_once:
             for message in messages:
-                self._receipts.add(message, self._ids([message]))
+                key = message.ordering_key if self._ordered is not False else ""
+                for older in self._receipts.add(message, self._ids([message]), key):
+                    older.lease = None
             self._sender.extend(self._ids(messages), self.extension)
             self._sender.flush()
             self._bound()
@@ -332,7 +334,11 @@ class Keeping(Generic[M]):
         """Whether nothing is leased until overdue callbacks end, or the server answers."""
         if self._any_overdue and self._at_overdue_cap():
             return True
-        return len(self._sender.outbox) > self._max_unsent
+        return (unsent := len(self._sender.outbox)) > _MIN_UNSENT and unsent > self._max_unsent
+
+    @property
+    def _max_unsent(self) -> int:
+        return max(_MIN_UNSENT, 4 * self.leases.flow.max_outstanding_messages)
 
     def why_not_leasing(self) -> list[str]:
         """Why nothing more is leased at the moment, if nothing is."""

@@ -13,7 +13,7 @@ class MessageCustody(Custody[Message]):
     """Custody of single messages."""
 
     def receive(self, data: bytes) -> bool:
-        """Take in a response, of a stream or of a pull; returns whether it brought messages."""
+        """Take in responses, of a stream or of a pull; returns whether they brought messages."""
         block: Block[Message] = Block(self._loop.time(), len(data))
         # Where order matters every field of a message is looked at.
         columns = columns_of(data) if self.ordered is False else None
@@ -21,10 +21,9 @@ class MessageCustody(Custody[Message]):
             self._heed(columns.properties)
             messages = Message.all_in(columns, self, block)
         else:
-            response = schema.StreamingPullResponse.FromString(data)
-            if response.HasField("subscription_properties"):
-                self._heed(response.subscription_properties)
-            messages = WholeMessage.all_of(response.received_messages, self, block)
+            responses = schema.Responses.FromString(data)
+            self._heed(responses.subscription_properties)
+            messages = WholeMessage.all_of(responses.received_messages, self, block)
         if messages:
             self._take_in(block, messages)
         return bool(messages)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Generic, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from pubsub_aio._core.outbox import Outcome
 
-
-class Keyed(Protocol):
-    """What is known of a message."""
-
-    @property
-    def ordering_key(self) -> str:
-        """Messages of one key are ready in the order they came."""
+M = TypeVar("M")
 
 
-M = TypeVar("M", bound=Keyed)
+@dataclass(slots=True)
+class _Waiting:
+    """What is known of a message that waits."""
+
+    key: str
+    left: int
+    """Answers that are to come."""
+    refused: set[str] = field(default_factory=set)
 
 
 class Receipts(Generic[M]):
@@ -33,20 +35,28 @@ class Receipts(Generic[M]):
     def __init__(self, leave_out: Callable[[M, set[str]], bool]) -> None:
         self._leave_out = leave_out
         self._by_id: dict[str, M] = {}
-        self._left: dict[M, int] = {}  # answers that are to come, in the order the messages came
-        self._refused: dict[M, set[str]] = {}
+        self._waiting: dict[M, _Waiting] = {}  # in the order they came
         self._ready: list[M] = []
         self._keys: set[str] = set()  # of which some may be ready
 
     def __len__(self) -> int:
         """How many messages wait here."""
-        return len(self._left)
+        return len(self._waiting)
 
-    def add(self, message: M, ack_ids: Iterable[str]) -> None:
-        """Wait for the receipt of a message."""
-        ids = list(ack_ids)
-        self._by_id.update(dict.fromkeys(ids, message))
-        self._left[message] = len(ids)
+    def add(self, message: M, ack_ids: Iterable[str], key: str) -> list[M]:
+        """Wait for the receipt of a message.
+
+        Returns earlier ones with an ack id of its, which are forgotten: it is for one delivery that
+        the server will answer.
+        """
+        ids = dict.fromkeys(ack_ids, message)
+        older: list[M] = []
+        if not self._by_id.keys().isdisjoint(ids):
+            replaced = {self._by_id[one] for one in ids if one in self._by_id}
+            older = self.withdraw(lambda one: one in replaced)
+        self._by_id.update(ids)
+        self._waiting[message] = _Waiting(key, len(ids))
+        return older
 
     def answered(self, outcome: Outcome) -> list[M]:
         """The server has answered; returns those of which nothing is left.
@@ -58,18 +68,18 @@ class Receipts(Generic[M]):
             message = self._by_id.pop(ack_id, None)
             if message is None:
                 continue
+            waiting = self._waiting[message]
             if ack_id in outcome.failed:
-                self._refused.setdefault(message, set()).add(ack_id)
-            self._left[message] -= 1
-            if self._left[message]:
+                waiting.refused.add(ack_id)
+            waiting.left -= 1
+            if waiting.left:
                 continue
-            refused = self._refused.pop(message, None)
-            self._keys.add(message.ordering_key)
-            if refused is not None and not self._leave_out(message, refused):
-                del self._left[message]
+            self._keys.add(waiting.key)
+            if waiting.refused and not self._leave_out(message, waiting.refused):
+                del self._waiting[message]
                 gone.append(message)
-            elif not message.ordering_key:
-                del self._left[message]
+            elif not waiting.key:
+                del self._waiting[message]
                 self._ready.append(message)
         return gone
 
@@ -77,21 +87,20 @@ class Receipts(Generic[M]):
         """Those that can be handed over now."""
         ready, self._ready = self._ready, []
         keys, self._keys = self._keys - {""}, set()
-        for message in list(self._left) if keys else ():
-            if message.ordering_key in keys:
-                if self._left[message]:
-                    keys.discard(message.ordering_key)
+        for message, waiting in list(self._waiting.items()) if keys else ():
+            if waiting.key in keys:
+                if waiting.left:
+                    keys.discard(waiting.key)
                 else:
-                    del self._left[message]
+                    del self._waiting[message]
                     ready.append(message)
         return ready
 
     def withdraw(self, match: Callable[[M], bool]) -> list[M]:
         """Wait no longer for those that match, and return them."""
-        withdrawn = [message for message in self._left if match(message)]
+        withdrawn = [message for message in self._waiting if match(message)]
         for message in withdrawn:
-            del self._left[message]
-            self._refused.pop(message, None)
+            del self._waiting[message]
         gone = set(withdrawn)
         if gone:
             ids = self._by_id.items()

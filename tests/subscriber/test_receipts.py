@@ -20,7 +20,7 @@ class Word:
 def receipts_of(*words: Word) -> Receipts[Word]:
     receipts: Receipts[Word] = Receipts(lambda *_: False)
     for word in words:
-        receipts.add(word, [word.ack_id])
+        assert receipts.add(word, [word.ack_id], word.ordering_key) == []
     return receipts
 
 
@@ -74,3 +74,24 @@ def test_a_refused_message_without_a_key_holds_up_nothing() -> None:
     assert receipts.ready() == []
     assert receipts.answered(confirmed(b)) == []
     assert receipts.ready() == [b]
+
+
+def test_of_two_messages_with_one_ack_id_the_later_is_kept() -> None:
+    """A server that says so lies; there will be one answer."""
+    older, later, other = Word("a"), Word("a"), Word("b")
+    receipts = receipts_of(older)
+    assert receipts.add(other, ["b"], "") == []
+    assert receipts.add(later, ["a"], later.ordering_key) == [older]
+
+    assert receipts.answered(confirmed(later, other)) == []
+    assert receipts.ready() == [other, later]
+    assert len(receipts) == 0
+
+
+def test_a_message_with_the_same_ack_id_twice_waits_for_one_answer() -> None:
+    receipts: Receipts[Word] = Receipts(lambda *_: False)
+    rows = Word("a")
+    receipts.add(rows, ["a", "b", "a"], "")
+
+    assert receipts.answered(Outcome(confirmed=["a", "b", "a"])) == []
+    assert receipts.ready() == [rows]

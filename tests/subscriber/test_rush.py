@@ -217,3 +217,27 @@ async def test_a_fault_while_a_rush_is_taken_in_fails_the_subscription(
         site.send()
         with pytest.raises(ZeroDivisionError, match="broken"):
             await keep_alive
+
+
+@pytest.mark.parametrize("size", [0, 3_000])
+@virtual
+async def test_what_is_said_last_of_the_subscription_counts(
+    emulator: MemoryEmulator, size: int
+) -> None:
+    """However much of it comes together, and however it is read."""
+    site = Site()
+    async with SubscriberClient(project=emulator.project, transport=site) as client:
+        keep_alive = client.subscribe("worker", Seen())
+        await keep_alive.ready()
+        await rush(site)
+        for once in (True, False):
+            said = {"exactly_once_delivery_enabled": once}
+            response = schema.StreamingPullResponse(subscription_properties=said)
+            received = response.received_messages.add(ack_id=f"{once}")
+            received.message.message_id = f"{once}"
+            received.message.data = b"x" * (size + 1)
+            site.send(response.SerializeToString())
+        await asyncio.sleep(1)
+        assert keep_alive.settings["lease_extension"].value == 10
+        keep_alive.stop()
+        await keep_alive

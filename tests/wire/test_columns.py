@@ -71,7 +71,7 @@ def test_the_usual_response_is_read_as_columns() -> None:
 
     assert rows(columns) == whole(data)
     assert columns is not None
-    assert columns.properties is None
+    assert not columns.properties
 
 
 def test_delivery_attempts_are_told_where_there_are_any() -> None:
@@ -90,7 +90,7 @@ def test_what_the_server_says_of_the_subscription_is_told() -> None:
     columns = columns_of(parsed.SerializeToString())
 
     assert columns is not None
-    assert columns.properties == said
+    assert columns.properties == [said]
 
 
 def test_a_pulled_response_is_read_the_same_way() -> None:
