@@ -165,10 +165,16 @@ class WorkerChain(Generic[T]):
         if worker.cancelled():
             self._parked = [parked for parked in self._parked if parked[1] is not worker]
         else:
-            worker.exception()  # it was told to the watcher
+            self._complain_of(worker)
         self._quiet.set()
         if self._queue and not self._coming and not self._stopped:
             self._begin(1)
+
+    def _complain_of(self, worker: asyncio.Task[None]) -> None:
+        """Tell of a fault; what a callback raised was told to the watcher."""
+        if isinstance(error := worker.exception(), Exception):
+            told = {"message": "a callback's end could not be dealt with", "exception": error}
+            self._loop.call_exception_handler({**told, "task": worker})
 
     async def _work(self, context: Context) -> None:
         """Run callbacks; return when there are workers enough, or this one cannot be used again.
@@ -182,6 +188,7 @@ class WorkerChain(Generic[T]):
         # The loop's own clock is the cheaper half of asking the loop.
         plain = type(self._loop).time is asyncio.BaseEventLoop.time
         clock = time.monotonic if plain else self._loop.time
+        message: T | None
         while not self._stopped:
             if not self._resting and (now := clock()) > self._slice_ends_at:
                 self._slice_ends_at = now + SLICE
@@ -213,6 +220,7 @@ class WorkerChain(Generic[T]):
                     await self._rest()
                     self._slice_ends_at = clock() + SLICE
                     looks = self._looks
+            message = None  # not to be kept alive by who waits
             if len(self._parked) >= _MAX_PARKED:
                 return
             more = self._loop.create_future()

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import gc
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, cast
 
 import pytest
 
 from pubsub_aio import ConfigError, FlowControl, Message, ThreadScheduler
-from pubsub_aio.subscriber.callbacks import SLICE
+from pubsub_aio.subscriber.callbacks import SLICE, WorkerChain
 from pubsub_aio.testing import MemoryEmulator
 from tests.subscriber.conftest import (
     MINUTE,
@@ -706,3 +709,58 @@ async def test_who_cancels_a_worker_that_waits_cancels_nothing_else(
         assert not live.done()
 
     assert len(calls.ended) == 12
+
+
+@virtual
+async def test_workers_that_wait_keep_no_message_alive(emulator: MemoryEmulator) -> None:
+    emulator.create_subscription(WORKER, TOPIC)
+    alive: weakref.WeakSet[Message] = weakref.WeakSet()
+
+    async def work(message: Message) -> None:
+        alive.add(message)
+        await asyncio.sleep(1)
+        message.ack()
+
+    async with client_of(emulator) as client:
+        client.subscribe(WORKER, work)
+        publish(emulator, 50)
+        await asyncio.sleep(MINUTE)
+        gc.collect()
+        assert not alive
+
+
+async def test_a_fault_in_dealing_with_a_callbacks_end_is_told() -> None:
+    """And costs no other message its callback."""
+
+    class Broken:
+        watch_all = True
+
+        def returned(self, message: Word, /) -> None:
+            if message.data == "b":
+                raise ZeroDivisionError("broken")
+
+        def raised(self, _: Word, error: BaseException, /) -> None:
+            raise error
+
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    seen: list[str] = []
+
+    async def work(word: Word) -> None:
+        seen.append(word.data)
+
+    chain = WorkerChain(work, Broken())
+    chain.put([Word("a"), Word("b"), Word("c")])
+    await chain.finished()
+    await chain.stop(timeout=1)
+
+    assert seen == ["a", "b", "c"]
+    assert [type(one["exception"]) for one in told] == [ZeroDivisionError]
+
+
+@dataclass
+class Word:
+    """What a callback is called with, as far as a worker is concerned."""
+
+    data: str
+    lease: object = True
