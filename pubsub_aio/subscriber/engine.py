@@ -165,16 +165,14 @@ class Engine(Generic[M]):
                 async with asyncio.TaskGroup() as ends:
                     ends.create_task(self._read_the_rest(reading, hurry))
                     await self._end_callbacks(hurry)
-                for task in reading:
-                    task.cancel()
-                await _all_of(reading)
-                self.custody.give_back_aside()
                 await self._flush(hurry)
                 for task in (sending, *others):
                     task.cancel()
         finally:
-            await self._let_go()
-            self._sender.end()
+            try:
+                await self._let_go()
+            finally:
+                self._sender.end()
 
     def _restarts(self) -> Restarts | FreshStarts:
         """Who sees to the order when something was given back."""
@@ -250,6 +248,10 @@ class Engine(Generic[M]):
         """Read what is on its way: it goes back at once, instead of when its deadline passes."""
         most = min(self._options.shutdown.timeout, _MAX_LAST_READ)
         await _within(most, self._readers_end(reading), hurry)
+        for task in reading:
+            task.cancel()
+        await _all_of(reading)
+        self.custody.give_back_aside()
 
     async def _readers_end(self, reading: list[asyncio.Task[None]]) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -277,11 +279,13 @@ class Engine(Generic[M]):
         """Cancel the callbacks that run, and give back whatever is held; once."""
         if self._gone:
             return
-        stubborn = await self._consumer.stop(timeout=_STUBBORN)
-        if stubborn:
-            log.error("%s: %d callbacks did not end although cancelled", self._name, stubborn)
-        self.custody.stop()
-        self._gone = True
+        try:
+            stubborn = await self._consumer.stop(timeout=_STUBBORN)
+            if stubborn:
+                log.error("%s: %d callbacks did not end although cancelled", self._name, stubborn)
+        finally:
+            self.custody.stop()
+            self._gone = True
 
     # On the way
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -35,6 +35,7 @@ SETTLED = 10.0
 
 
 _MAX_PINGS = 100  # remembered on a server that answers none
+_MAX_WAITS = 4  # of a ping's timeout, while what comes is read, for what the server owes
 
 
 class StreamReader:
@@ -72,10 +73,9 @@ class StreamReader:
         self._finishing = False
         self._resumed = asyncio.Event()
         self._resumed.set()
-        self._ended = asyncio.Event()  # set while there is no stream
-        self._ended.set()
         self._open = False
         self._useful = False
+        self._cut = False  # some of the stream may never be read
         self._dead: Exception | None = None  # why the stream was ended here
         self._answers_pings = False
         self._pings: deque[asyncio.Future[bool]] = deque(maxlen=_MAX_PINGS)
@@ -97,16 +97,15 @@ class StreamReader:
         failures = 0
         while await self._may_open():
             began = self._loop.time()
-            self._ended.clear()
+            reopening = False
             try:
                 error = await self._session()
+                reopening = self._reopening and error.code in ("CANCELLED", "UNAVAILABLE")
             finally:
-                self._ended.set()
-            reopening = self._reopening and error.code in ("CANCELLED", "UNAVAILABLE")
-            self._reopening = False
-            if self._ending is not None:
-                self._ending.set_result(reopening)
-                self._ending = None
+                self._reopening = False
+                if self._ending is not None:
+                    self._ending.set_result(reopening and not self._cut)
+                    self._ending = None
             if self._finishing:
                 return
             lasted = self._loop.time() - began >= SETTLED and self._dead is None
@@ -142,7 +141,7 @@ class StreamReader:
         if stream is None:
             return
         try:
-            async with self._writing:
+            async with self._writing_to(stream):
                 await stream.done_writing()
         except ServiceError:
             return
@@ -160,21 +159,7 @@ class StreamReader:
         if (stream := self._stream) is None:
             return True
         self._reopening = True
-        try:
-            async with self._writing:
-                await stream.done_writing()
-        except ServiceError:
-            await self._ended.wait()
-            return False
-        while not self._ended.is_set():
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._policy.ping_timeout):
-                    await self._ended.wait()
-            if self._is_silent and self._stream is stream:
-                stream.cancel()
-                await self._ended.wait()
-                return False
-        return True
+        return await self._see_out(stream)
 
     def resume(self) -> None:
         """Open a stream again."""
@@ -182,11 +167,11 @@ class StreamReader:
 
     async def _session(self) -> ServiceError:
         """Open a stream and listen until it ends; returns how it ended."""
-        self._open = self._useful = False
-        self._dead = None
+        self._begin()
         stream = self._stream = self._transport.streaming_pull()
         try:
-            await stream.write(self._first_request().SerializeToString())
+            async with self._writing_to(stream):
+                await stream.write(self._first_request().SerializeToString())
             async with asyncio.TaskGroup() as tasks:
                 signs = tasks.create_task(self._watch(stream))
                 error = await self._listen(stream)
@@ -203,6 +188,11 @@ class StreamReader:
         if self._dead is not None and not isinstance(self._dead, ServiceError):
             raise self._dead
         return self._dead or error
+
+    def _begin(self) -> None:
+        """Nothing is known yet of a stream that is new."""
+        self._open = self._useful = self._cut = False
+        self._dead = None
 
     # Messages
 
@@ -241,7 +231,6 @@ class StreamReader:
         if not responses:
             return
         try:
-            # Messages of protobuf one after another are one, with all that was in them.
             self._useful |= self._custody.receive(b"".join(responses))
         except DecodeError as error:
             if len(responses) > 1:
@@ -289,14 +278,16 @@ class StreamReader:
             await asyncio.sleep(GRACE)
             if not self._open and not self._answers_pings:
                 self._opened()
-            while self._transport.can.pings:
+            while True:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(policy.ping_interval):
                         await self._ping_now.wait()
                 self._ping_now.clear()
                 if self._reopening:
-                    await self._drain(stream)
+                    await self._see_out(stream)
                     return
+                if not self._transport.can.pings:
+                    continue
                 unanswered = self._pings if self._answers_pings else ()
                 answer = unanswered[-1] if unanswered else await self._ping(stream)
                 try:
@@ -304,12 +295,30 @@ class StreamReader:
                         await asyncio.shield(answer)
                 except TimeoutError:
                     if self._is_silent and self._answers_pings:
-                        self._dead = service_error(
-                            "UNAVAILABLE",
-                            f"the stream gave no sign of life for {policy.ping_timeout:g} s",
-                        )
-                        stream.cancel()
-                        return
+                        raise self._given_up(stream, "gave no sign of life") from None
+
+    @contextlib.asynccontextmanager
+    async def _writing_to(self, stream: PullStream) -> AsyncIterator[None]:
+        """The turn to write to a stream; one that takes nothing is dead.
+
+        Raises:
+            ServiceError: It is.
+        """
+        try:
+            async with self._writing, asyncio.timeout(self._policy.ping_timeout):
+                yield
+        except TimeoutError:
+            raise self._given_up(stream, "took no request") from None
+
+    def _given_up(self, stream: PullStream, why: str) -> ServiceError:
+        """End a dead stream; it is opened anew."""
+        error = service_error(
+            "UNAVAILABLE", f"the stream {why} for {self._policy.ping_timeout:g} s"
+        )
+        if self._stream is stream:
+            self._dead = error
+        stream.cancel()
+        return error
 
     @property
     def _is_silent(self) -> bool:
@@ -317,29 +326,40 @@ class StreamReader:
         silence = self._loop.time() - self._heard_at
         return self._custody.room.is_set() and silence >= self._policy.ping_timeout
 
-    async def _drain(self, stream: PullStream) -> None:
-        """Let the server end the stream; if it does not, cancel it when nothing comes any more."""
-        async with self._writing:
-            self._ending = self._loop.create_future()
-            await stream.done_writing()
-        while True:
-            await asyncio.sleep(self._policy.ping_timeout)
-            if self._is_silent:
+    async def _see_out(self, stream: PullStream) -> bool:
+        """Let the server end the stream; if it does not, cancel it when nothing comes any more.
+
+        Returns whether everything in it was read, as far as can be known.
+        """
+        if (ending := self._ending) is None:
+            ending = self._ending = self._loop.create_future()
+            try:
+                async with self._writing_to(stream):
+                    await stream.done_writing()
+            except ServiceError:  # it ends by itself
+                self._cut = True
+        waits = 0
+        while not ending.done():
+            await asyncio.wait([ending], timeout=self._policy.ping_timeout)
+            waits += self._custody.room.is_set()
+            if not ending.done() and (self._is_silent or waits >= _MAX_WAITS):
+                self._cut = True
                 stream.cancel()
-                return
+        return ending.result()
 
     async def _ping(self, stream: PullStream) -> asyncio.Future[bool]:
         answer = self._loop.create_future()
-        async with self._writing:
+        async with self._writing_to(stream):
             self._pings.append(answer)
             await stream.write(b"")
         return answer
 
     def _answered(self) -> None:
         """The server answers pings in order, after everything that it sent before."""
-        self._answers_pings = True
-        if self._pings and not (ping := self._pings.popleft()).done():
-            ping.set_result(True)
+        if self._pings:
+            self._answers_pings = True
+            if not (ping := self._pings.popleft()).done():
+                ping.set_result(True)
 
     async def everything_read(self) -> bool:
         """Return when all that the server had sent at the call has been read.
@@ -353,7 +373,11 @@ class StreamReader:
         if self._ending is not None:
             return await asyncio.shield(self._ending)
         try:
-            answered = await asyncio.shield(await self._ping(stream))
+            answer = await self._ping(stream)
         except ServiceError:
             return False
-        return answered
+        waits = 0
+        while not answer.done() and waits < _MAX_WAITS:
+            await asyncio.wait([answer], timeout=self._policy.ping_timeout)
+            waits += self._custody.room.is_set()
+        return answer.result() if answer.done() else True

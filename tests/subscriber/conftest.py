@@ -13,7 +13,7 @@ from typing import Any, Concatenate, ParamSpec
 
 from pubsub_aio import Event, Message, SubscriberClient
 from pubsub_aio._wire import codec, schema
-from pubsub_aio._wire.transport import Capabilities, PullStream, Transport
+from pubsub_aio._wire.transport import Capabilities, PullStream, Transport, service_error
 from pubsub_aio.emulator.clock import START
 from pubsub_aio.testing import MemoryEmulator, VirtualTimeLoop, run_scenario
 
@@ -178,6 +178,8 @@ class Tapped:
         pongs: Whether the server's answers to pings get through.
         half_close: Whether the server hears that nothing more is written to a stream.
         lag: Seconds that a response of a stream is on its way.
+        write_lag: Seconds that a stream takes to take a request.
+        pings: Whether it admits that a stream can be pinged.
     """
 
     def __init__(
@@ -189,6 +191,8 @@ class Tapped:
         pongs: bool = True,
         half_close: bool = True,
         lag: float = 0.0,
+        write_lag: float = 0.0,
+        pings: bool = True,
     ) -> None:
         self.name = "tapped"
         can = transport.can
@@ -196,7 +200,7 @@ class Tapped:
             streaming=streaming,
             server_flow_control=can.server_flow_control,
             confirmations=can.confirmations,
-            pings=can.pings,
+            pings=can.pings and pings,
         )
         self.calls: list[tuple[float, str, bytes]] = []
         self.opened: list[tuple[float, schema.StreamingPullRequest]] = []
@@ -204,6 +208,7 @@ class Tapped:
         self.pongs = pongs
         self.half_close = half_close
         self.lag = lag
+        self.write_lag = write_lag
         self._transport = transport
 
     async def open(self) -> None:
@@ -229,8 +234,24 @@ class _TappedStream:
         self._tap = tap
         self._stream = stream
         self._first = True
+        self._writing = asyncio.Lock()
+        self._cancelled = asyncio.Event()
+
+    async def _write(self) -> None:
+        """Wait as long as a write takes; whoever uses a transport makes one at a time."""
+        assert not self._writing.locked()
+        async with self._writing:
+            await self._take(self._tap.write_lag)
+
+    async def _take(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._cancelled.wait()
+        if self._cancelled.is_set():
+            raise service_error("CANCELLED", "the stream was ended here")
 
     async def write(self, request: bytes) -> None:
+        await self._write()
         if self._first:
             self._first = False
             first = schema.StreamingPullRequest.FromString(request)
@@ -242,14 +263,16 @@ class _TappedStream:
         await self._stream.write(request)
 
     async def done_writing(self) -> None:
+        await self._write()
         if self._tap.half_close:
             await self._stream.done_writing()
 
     async def read(self) -> bytes:
         while not (data := await self._stream.read()) and not self._tap.pongs:
             pass
-        await asyncio.sleep(self._tap.lag)
+        await self._take(self._tap.lag)
         return data
 
     def cancel(self) -> None:
+        self._cancelled.set()
         self._stream.cancel()

@@ -765,6 +765,58 @@ async def test_what_is_on_its_way_is_read_while_callbacks_are_waited_for(
 
 
 @virtual
+async def test_nothing_is_taken_from_others_while_callbacks_are_waited_for(
+    emulator: MemoryEmulator,
+) -> None:
+    """H9: not even of a server that goes on sending to a stream that was told its end."""
+    emulator.create_subscription(WORKER, TOPIC)
+    publish(emulator, 1)
+    calls, second = Calls(forever), Second(emulator)
+    async with client_of(emulator, Tapped(emulator.transport(), half_close=False)) as client:
+        live = client.subscribe(WORKER, calls, shutdown=ShutdownPolicy(timeout=10 * MINUTE))
+        await emulator.until(lambda: len(calls.began) == 1)
+        live.stop()
+        await asyncio.sleep(10)
+        publish(emulator, 20)
+        published_at = now()
+        came = await second.listen(MINUTE)
+        assert live.health().counts["received"] == 1
+        live.stop()
+        await live
+
+    assert len(came) == 20
+    assert max(time for time, _ in came) - published_at < 1
+
+
+@virtual
+async def test_every_confirmation_resolves_although_the_end_is_cancelled(
+    emulator: MemoryEmulator,
+) -> None:
+    """Twice, so that it does not wait for a callback that refuses to end either."""
+    emulator.create_subscription(WORKER, TOPIC)
+    publish(emulator, 1)
+    emulator.faults.delay("Acknowledge", 5)
+    confirmations: list[Confirmation] = []
+
+    async def stubborn(message: Message) -> None:
+        confirmations.append(message.ack_with_response())
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await asyncio.sleep(2)
+
+    async with client_of(emulator) as client:
+        live = client.subscribe(WORKER, stubborn)
+        await emulator.until(lambda: bool(confirmations))
+        await asyncio.sleep(0.5)
+        for _ in range(2):
+            client._roots[live].cancel()
+            await asyncio.sleep(0.3)
+        assert isinstance(confirmations[0].exception(timeout=0), UnconfirmedError)
+        await asyncio.sleep(10)
+
+
+@virtual
 async def test_in_nack_mode_nothing_waits_until_the_rest_is_read(
     emulator: MemoryEmulator,
 ) -> None:

@@ -247,6 +247,33 @@ async def test_with_ordering_the_rows_of_a_key_are_in_order(
         assert order == list(range(30))
 
 
+@pytest.mark.only("embedded-grpc")
+async def test_with_ordering_thousands_of_rows_can_be_given_back(
+    site: Site, client: SubscriberClient
+) -> None:
+    """That takes several requests, and after each answer reading may begin anew."""
+    topic, name = site.create_pair(enable_message_ordering=True)
+    for start in range(0, 9_000, 1_000):
+        numbers = range(start, start + 1_000)
+        site.publish(topic, *(PubsubMessage(data=b"%d" % n, ordering_key="k") for n in numbers))
+    callback = Rows()
+
+    async def nack_first(batch: ArrowBatch) -> None:
+        await asyncio.sleep(0.3)  # while more come
+        if callback.batches:
+            await callback(batch)
+        else:
+            callback.note(batch)
+            batch.nack()
+
+    live = client.subscribe_arrow(name, nack_first)
+    await until(lambda: live.done() or live.health().counts.get("acked") == 9_000, timeout=30)
+    given_back = callback.batches[0].num_rows
+    order = [int(data) for data in callback.column("data")]
+
+    assert order == [*range(given_back), *range(9_000)]
+
+
 GARBAGE = {
     "bytes": b"\x0a\x04\xff\xff\xff\xff",
     "text": b"\x0a\x08\x0a\x02\xff\xfe\x12\x02\x0a\x00",  # an ack id that is not UTF-8
