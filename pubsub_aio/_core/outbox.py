@@ -60,6 +60,10 @@ class Request:
     """Whether its ids are acked in the order of their messages."""
 
 
+_Later = list[tuple[float, int, Request]]
+"""Requests by when they are to be sent again, as a heap."""
+
+
 @dataclass(slots=True)
 class Outcome:
     """What became of a request's ids; those that are in neither are sent again."""
@@ -78,7 +82,8 @@ class Outbox:
         """Whether the server confirms each id, which makes for smaller requests."""
         self._in_order = AcksInOrder()
         self._modacks: dict[tuple[int, bool], list[str]] = {}
-        self._again: list[tuple[float, int, Request]] = []
+        self._again: _Later = []
+        self._extensions_again: _Later = []
         self._count = 0
         self._ids_again = 0  # ids that are to be sent again
         self._extending = Bag()  # ids of extensions that are on their way
@@ -136,15 +141,16 @@ class Outbox:
                 ids[:] = [one for one in ids if one not in ack_ids]
                 if not ids:
                     del self._modacks[seconds, True]
-        for _, _, request in self._again:
-            if request.is_extension and not ack_ids.isdisjoint(request.ids):
+        for _, _, request in self._extensions_again:
+            if not ack_ids.isdisjoint(request.ids):
                 gone = [one for one in request.ids if one in ack_ids]
                 struck += [(one, request.seconds or 0) for one in gone]
                 request.ids = [one for one in request.ids if one not in ack_ids]
                 self._ids_again -= len(gone)
         if struck:
-            self._again = [entry for entry in self._again if entry[2].ids]
-            heapq.heapify(self._again)
+            left = [entry for entry in self._extensions_again if entry[2].ids]
+            heapq.heapify(left)
+            self._extensions_again = left
         self._unanswered -= len(struck)
         return struck
 
@@ -158,18 +164,52 @@ class Outbox:
         """Whether there is anything to be sent that was not sent before."""
         return bool(self.acks or self._modacks or self._in_order.ready)
 
-    @property
-    def next_at(self) -> float:
-        """When something is to be sent again; infinity if nothing is."""
-        return min(self._again[0][0] if self._again else math.inf, self._in_order.next_at)
+    def next_at(self, *, owed: bool = True) -> float:
+        """When something is to be sent again; infinity if nothing is.
 
-    def take(self, *, now: float) -> list[Request]:
-        """Every request to be sent now."""
+        Args:
+            owed: Whether more than extensions can be sent.
+        """
+        extension_at = self._extensions_again[0][0] if self._extensions_again else math.inf
+        if not owed:
+            return extension_at
+        owed_at = self._again[0][0] if self._again else math.inf
+        return min(extension_at, owed_at, self._in_order.next_at)
+
+    def take(self, *, now: float, owed: bool = True) -> list[Request]:
+        """Every request to be sent now.
+
+        Args:
+            now: The time.
+            owed: Whether acks and nacks are wanted, or extensions only; the others gather.
+        """
+        requests = self._pop_due(self._extensions_again, now)
+        if owed:
+            requests += self._take_acks(now)
+        for (seconds, is_extension), ids in list(self._modacks.items()):
+            if is_extension or owed:
+                owed_for = seconds * EXTENSION_OWED_FOR if is_extension else OWED_FOR
+                requests += [
+                    Request(part, seconds, is_extension, owed_until=now + owed_for)
+                    for part in self._cut(ids)
+                ]
+                del self._modacks[seconds, is_extension]
+        for request in requests:
+            if request.is_extension:
+                self._extending.add({*request.ids})
+        return requests
+
+    def _pop_due(self, again: _Later, now: float) -> list[Request]:
         requests: list[Request] = []
-        while self._again and self._again[0][0] <= now:
-            request = heapq.heappop(self._again)[2]
+        while again and again[0][0] <= now:
+            request = heapq.heappop(again)[2]
             self._ids_again -= len(request.ids)
             requests.append(request)
+        return requests
+
+    def _take_acks(self, now: float) -> list[Request]:
+        """Acks, and whatever is owed and is to be sent again."""
+        requests = self._pop_due(self._again, now)
         if self.acks:
             acks = self.acks.copy()
             self.acks.clear()
@@ -177,16 +217,6 @@ class Outbox:
             requests += [Request(ids, owed_until=now + OWED_FOR) for ids in self._cut(acks)]
         most = self._most(self._in_order.longest)
         requests += [Request(ids, in_order=True) for ids in self._in_order.take(most, now=now)]
-        for (seconds, is_extension), ids in self._modacks.items():
-            owed_for = seconds * EXTENSION_OWED_FOR if is_extension else OWED_FOR
-            requests += [
-                Request(part, seconds, is_extension, owed_until=now + owed_for)
-                for part in self._cut(ids)
-            ]
-        self._modacks = {}
-        for request in requests:
-            if request.is_extension:
-                self._extending.add({*request.ids})
         return requests
 
     def answered(
@@ -288,7 +318,8 @@ class Outbox:
     def _add(self, at: float, request: Request) -> None:
         self._count += 1
         self._ids_again += len(request.ids)
-        heapq.heappush(self._again, (at, self._count, request))
+        again = self._extensions_again if request.is_extension else self._again
+        heapq.heappush(again, (at, self._count, request))
 
     def _cut(self, ids: list[str]) -> Iterator[list[str]]:
         """Cut ids into parts that one request can carry."""

@@ -10,7 +10,10 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
+from google.protobuf.message import DecodeError
+
 from pubsub_aio._wire import schema
+from pubsub_aio._wire.transport import service_error
 
 _LEAST_BYTES = 2 * 1024  # with fewer it takes longer
 _MOST_BYTES = 1024 * 1024
@@ -34,8 +37,15 @@ class Columns(NamedTuple):
 
     @staticmethod
     def read(source: bytes) -> schema.PubsubMessage:
-        """A message with all its fields."""
-        return schema.PubsubMessage.FromString(source)
+        """A message with all its fields.
+
+        Raises:
+            ServiceError: One of them cannot be read.
+        """
+        try:
+            return schema.PubsubMessage.FromString(source)
+        except DecodeError as error:
+            raise service_error("INTERNAL", f"a message cannot be read: {error}") from error
 
 
 def columns_of(responses: bytes) -> Columns | None:

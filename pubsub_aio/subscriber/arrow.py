@@ -124,7 +124,7 @@ class ArrowCustody(Custody[ArrowBatch]):
         report: Callable[[str, str], None],
         *,
         codec: ArrowCodec,
-        gathering: Gathering[bytes],
+        gathering: Gathering[list[bytes]],
     ) -> None:
         super().__init__(sender, options, report)
         self.knows_what_comes_again = False
@@ -134,18 +134,19 @@ class ArrowCustody(Custody[ArrowBatch]):
 
     # Arrival
 
-    def receive(self, data: bytes) -> bool:
+    def receive(self, responses: list[bytes]) -> bool:
         """Take in responses, of a stream or of a pull; returns whether they brought messages."""
+        data = b"".join(responses)
         read = schema.RawResponses.FromString(data)
         self._heed(read.subscription_properties)
         count = len(read.received_messages)
         if not count:
             return False
         now = self._loop.time()
-        for responses in self._gathering.add(data, size=len(data), count=count, now=now):
-            self._decode(responses)
+        for batch in self._gathering.add(responses, size=len(data), count=count, now=now):
+            self._decode_all(batch)
         if self._closed and len(self._gathering):
-            self._decode(self._gathering.take())
+            self._decode_all(self._gathering.take())
         if self._due.at == math.inf:
             self._due.set(self._gathering.due_at)
         return True
@@ -153,8 +154,11 @@ class ArrowCustody(Custody[ArrowBatch]):
     def _on_due(self) -> None:
         """What was gathered has waited long enough, unless it went and other came."""
         if self._gathering.due_at <= self._loop.time():
-            self._decode(self._gathering.take())
+            self._decode_all(self._gathering.take())
         self._due.set(self._gathering.due_at)
+
+    def _decode_all(self, taken_in: list[list[bytes]]) -> None:
+        self._decode([response for responses in taken_in for response in responses])
 
     def _decode(self, responses: list[bytes]) -> None:
         """Turn responses into a batch; one that cannot be read does not cost the others."""
@@ -179,7 +183,7 @@ class ArrowCustody(Custody[ArrowBatch]):
     def give_back_aside(self) -> None:
         """Give back what came and was not kept."""
         if len(self._gathering):
-            self._decode(self._gathering.take())
+            self._decode_all(self._gathering.take())
         super().give_back_aside()
 
     def trust(self) -> None:
@@ -233,5 +237,5 @@ class ArrowCustody(Custody[ArrowBatch]):
         """Lease no more; give back what waits to be leased."""
         self._due.set(math.inf)
         if len(self._gathering):
-            self._decode(self._gathering.take())
+            self._decode_all(self._gathering.take())
         super().close()

@@ -227,7 +227,7 @@ class SubscriberClient(SubscriberCalls):
         def custody(
             sender: Sender, options: Options, report: Callable[[str, str], None]
         ) -> ArrowCustody:
-            gathering: Gathering[bytes] = Gathering(
+            gathering: Gathering[list[bytes]] = Gathering(
                 max_count=max_messages, max_bytes=max_bytes, max_latency=max_latency
             )
             return ArrowCustody(sender, options, report, codec=codec, gathering=gathering)

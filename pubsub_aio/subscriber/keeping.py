@@ -141,11 +141,11 @@ class Keeping(Generic[M]):
 
     # Arrival
 
-    def receive(self, data: bytes) -> bool:
-        """Take in responses, one after another; returns whether they brought messages.
+    def receive(self, responses: list[bytes]) -> bool:
+        """Take in responses, of a stream or of a pull; returns whether they brought messages.
 
         Raises:
-            DecodeError: These are none.
+            DecodeError: One of them is none.
         """
         raise NotImplementedError
 

@@ -12,8 +12,9 @@ from pubsub_aio.subscriber.custody import Custody
 class MessageCustody(Custody[Message]):
     """Custody of single messages."""
 
-    def receive(self, data: bytes) -> bool:
+    def receive(self, responses: list[bytes]) -> bool:
         """Take in responses, of a stream or of a pull; returns whether they brought messages."""
+        data = b"".join(responses)
         block: Block[Message] = Block(self._loop.time(), len(data))
         # Where order matters every field of a message is looked at.
         columns = columns_of(data) if self.ordered is False else None
@@ -21,9 +22,9 @@ class MessageCustody(Custody[Message]):
             self._heed(columns.properties)
             messages = Message.all_in(columns, self, block)
         else:
-            responses = schema.Responses.FromString(data)
-            self._heed(responses.subscription_properties)
-            messages = WholeMessage.all_of(responses.received_messages, self, block)
+            read = schema.Responses.FromString(data)
+            self._heed(read.subscription_properties)
+            messages = WholeMessage.all_of(read.received_messages, self, block)
         if messages:
             self._take_in(block, messages)
         return bool(messages)

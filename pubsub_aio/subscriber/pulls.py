@@ -114,7 +114,7 @@ class PullReader:
             self._grace.set(math.inf)
         self._opened()
         try:
-            self._busy = self._custody.receive(data)
+            self._busy = self._custody.receive([data])
         except DecodeError as error:
             raise service_error("INTERNAL", f"a response cannot be read: {error}") from error
 

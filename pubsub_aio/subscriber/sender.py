@@ -18,7 +18,7 @@ from pubsub_aio.message import Confirmation
 
 log = logging.getLogger("pubsub_aio.subscriber")
 
-_MAX_CALLS = 16  # at once; what comes meanwhile gathers in the outbox
+_MAX_CALLS = 16  # at once, and as many for extensions; what comes meanwhile gathers in the outbox
 _CALL_TIMEOUT = 10.0
 _EXTENSION_TIMEOUT = 5.0
 
@@ -126,18 +126,18 @@ class Sender:
 
     async def run(self) -> None:
         """Send until cancelled; what is not sent then stays in the outbox."""
-        slots = asyncio.Semaphore(_MAX_CALLS)
+        # Apart, or a server that takes no acks would cost the leases of what is held.
+        slots, extension_slots = asyncio.Semaphore(_MAX_CALLS), asyncio.Semaphore(_MAX_CALLS)
         try:
             async with asyncio.TaskGroup() as calls:
                 while True:
-                    await self._wait()
-                    await slots.acquire()
-                    slots.release()
+                    await self._wait(slots)
                     self._stop_timer()  # whatever it was set for goes now
-                    for request in self.outbox.take(now=self._loop.time()):
+                    owed = not slots.locked()
+                    for request in self.outbox.take(now=self._loop.time(), owed=owed):
                         self._pacing.sent(now=self._loop.time())
-                        await slots.acquire()
-                        calls.create_task(self._send(request, slots))
+                        of_its_kind = extension_slots if request.is_extension else slots
+                        calls.create_task(self._send(request, of_its_kind))
         finally:
             self._stop_timer()
 
@@ -146,9 +146,9 @@ class Sender:
             self._timer.cancel()
             self._timer = None
 
-    async def _wait(self) -> None:
+    async def _wait(self, slots: asyncio.Semaphore) -> None:
         """Return when there is something to be sent."""
-        at = self.outbox.next_at
+        at = self.outbox.next_at(owed=not slots.locked())
         if at > self._loop.time() and not self._wake.is_set():
             try:
                 async with asyncio.timeout_at(at if at < math.inf else None):
@@ -158,10 +158,8 @@ class Sender:
         self._wake.clear()
 
     async def _send(self, request: Request, slots: asyncio.Semaphore) -> None:
-        try:
+        async with slots:
             error = await self._call(request)
-        finally:
-            slots.release()
         outcome = self.outbox.answered(
             request,
             error,
@@ -170,7 +168,7 @@ class Sender:
         )
         self._tell(request, outcome)
         self.on_outcome(request, outcome)
-        if self.outbox.next_at < math.inf:
+        if self.outbox.next_at() < math.inf:
             self._wake.set()
         elif self.outbox.waiting:
             self._soon()

@@ -35,7 +35,7 @@ SETTLED = 10.0
 
 
 _MAX_PINGS = 100  # remembered on a server that answers none
-_MAX_WAITS = 4  # of a ping's timeout, while what comes is read, for what the server owes
+_MAX_WAITS = 4  # while what comes is read, for what the server owes
 
 
 class StreamReader:
@@ -80,7 +80,7 @@ class StreamReader:
         self._answers_pings = False
         self._pings: deque[asyncio.Future[bool]] = deque(maxlen=_MAX_PINGS)
         self._heard_at = self._loop.time()
-        self._ping_now = asyncio.Event()
+        self._outdated = asyncio.Event()  # what the stream was told at its beginning has changed
         self._ending: asyncio.Future[bool] | None = None  # as the stream is read to its end
         self._rush = Rush()
         self._rush_alarm = Alarm(self._rush_is_due)
@@ -126,13 +126,9 @@ class StreamReader:
 
     def reopen(self) -> None:
         """Open the stream anew, because what it was told at its beginning has changed."""
-        if self._stream is None:
-            return
-        self._reopening = True
-        if self._custody.ordered is False:
-            self._stream.cancel()
-        else:  # what is unread in a stream that is cancelled comes late, so it must be read first
-            self._ping_now.set()
+        if self._stream is not None:
+            self._reopening = True
+            self._outdated.set()
 
     async def finish(self) -> None:
         """Let the server end the stream, and return when nothing comes any more."""
@@ -173,9 +169,11 @@ class StreamReader:
             async with self._writing_to(stream):
                 await stream.write(self._first_request().SerializeToString())
             async with asyncio.TaskGroup() as tasks:
-                signs = tasks.create_task(self._watch(stream))
+                watching = tasks.create_task(self._watch(stream))
+                replacing = tasks.create_task(self._see_out_when_outdated(stream))
                 error = await self._listen(stream)
-                signs.cancel()
+                watching.cancel()
+                replacing.cancel()
         except ServiceError as refused:
             error = refused
         finally:
@@ -193,6 +191,7 @@ class StreamReader:
         """Nothing is known yet of a stream that is new."""
         self._open = self._useful = self._cut = False
         self._dead = None
+        self._outdated.clear()
 
     # Messages
 
@@ -231,7 +230,7 @@ class StreamReader:
         if not responses:
             return
         try:
-            self._useful |= self._custody.receive(b"".join(responses))
+            self._useful |= self._custody.receive(responses)
         except DecodeError as error:
             if len(responses) > 1:
                 for response in responses:
@@ -278,23 +277,17 @@ class StreamReader:
             await asyncio.sleep(GRACE)
             if not self._open and not self._answers_pings:
                 self._opened()
-            while True:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(policy.ping_interval):
-                        await self._ping_now.wait()
-                self._ping_now.clear()
-                if self._reopening:
-                    await self._see_out(stream)
+            while self._transport.can.pings:
+                await asyncio.sleep(policy.ping_interval)
+                if self._ending is not None:  # nothing may be written any more
                     return
-                if not self._transport.can.pings:
-                    continue
                 unanswered = self._pings if self._answers_pings else ()
                 answer = unanswered[-1] if unanswered else await self._ping(stream)
                 try:
                     async with asyncio.timeout(policy.ping_timeout):
                         await asyncio.shield(answer)
                 except TimeoutError:
-                    if self._is_silent and self._answers_pings:
+                    if self._is_silent(policy.ping_timeout) and self._answers_pings:
                         raise self._given_up(stream, "gave no sign of life") from None
 
     @contextlib.asynccontextmanager
@@ -320,11 +313,13 @@ class StreamReader:
         stream.cancel()
         return error
 
-    @property
-    def _is_silent(self) -> bool:
-        """Whether the stream is listened to, and nothing is heard."""
-        silence = self._loop.time() - self._heard_at
-        return self._custody.room.is_set() and silence >= self._policy.ping_timeout
+    def _is_silent(self, seconds: float) -> bool:
+        """Whether the stream is listened to, and nothing was heard for so long."""
+        return self._custody.room.is_set() and self._loop.time() - self._heard_at >= seconds
+
+    async def _see_out_when_outdated(self, stream: PullStream) -> None:
+        await self._outdated.wait()
+        await self._see_out(stream)
 
     async def _see_out(self, stream: PullStream) -> bool:
         """Let the server end the stream; if it does not, cancel it when nothing comes any more.
@@ -338,11 +333,13 @@ class StreamReader:
                     await stream.done_writing()
             except ServiceError:  # it ends by itself
                 self._cut = True
+        # What is unread in a stream that is cancelled comes late, and so out of order.
+        patience = QUIET if self._custody.ordered is False else self._policy.ping_timeout
         waits = 0
         while not ending.done():
-            await asyncio.wait([ending], timeout=self._policy.ping_timeout)
+            await asyncio.wait([ending], timeout=patience)
             waits += self._custody.room.is_set()
-            if not ending.done() and (self._is_silent or waits >= _MAX_WAITS):
+            if not ending.done() and (self._is_silent(patience) or waits >= _MAX_WAITS):
                 self._cut = True
                 stream.cancel()
         return ending.result()

@@ -51,7 +51,7 @@ def test_acks_of_a_key_wait_for_the_answer_to_earlier_ones() -> None:
 
     ack(outbox, "a3", "c1")
     assert sent(outbox) == [["c1"]]
-    assert (outbox.waiting, outbox.next_at, len(outbox)) == (False, math.inf, 5)
+    assert (outbox.waiting, outbox.next_at(), len(outbox)) == (False, math.inf, 5)
 
     accept(outbox, first)
     assert outbox.waiting
@@ -68,7 +68,7 @@ def test_what_was_refused_goes_again_in_its_place() -> None:
 
     assert isinstance(outcome.failed["a2"], InvalidAckIdError)
     assert sent(outbox) == []
-    assert (outbox.next_at, len(outbox)) == (FIRST_DELAY, 3)
+    assert (outbox.next_at(), len(outbox)) == (FIRST_DELAY, 3)
     assert sent(outbox, now=FIRST_DELAY) == [["a1", "a3", "a4"]]
 
 
@@ -92,13 +92,13 @@ def test_a_request_that_fails_goes_again_with_what_was_acked_since() -> None:
     (request,) = outbox.take(now=0)
     ack(outbox, "a2")
     outbox.answered(request, ServiceError("UNAVAILABLE", "why"), now=0, chance=1)
-    assert (len(outbox), outbox.waiting, outbox.next_at) == (3, False, FIRST_DELAY)
+    assert (len(outbox), outbox.waiting, outbox.next_at()) == (3, False, FIRST_DELAY)
     (request,) = outbox.take(now=FIRST_DELAY)
     assert request.ids == ["a1", "a2", "b1"]
 
     outcome = outbox.answered(request, ServiceError("NOT_FOUND", "why"), now=1, chance=1)
     assert [type(one) for one in outcome.failed.values()] == [UnconfirmedError] * 3
-    assert (len(outbox), outbox.next_at) == (0, math.inf)
+    assert (len(outbox), outbox.next_at()) == (0, math.inf)
 
 
 def test_each_ack_is_given_up_after_its_own_time() -> None:
@@ -112,7 +112,7 @@ def test_each_ack_is_given_up_after_its_own_time() -> None:
             error = ServiceError("UNAVAILABLE", "why")
             outcome = outbox.answered(request, error, now=now, chance=1)
             failed |= dict.fromkeys(outcome.failed, now)
-        now = min(outbox.next_at, 10_000)
+        now = min(outbox.next_at(), 10_000)
 
     assert failed["a1"] == pytest.approx(OWED_FOR, abs=10)
     assert failed["a2"] == pytest.approx(OWED_FOR + 300, abs=10)
@@ -213,9 +213,9 @@ def test_a_server_that_insists_on_the_order_has_everything_in_the_end(
         if calls:
             serve(calls.pop(pick % len(calls)), fault)
     while calls or len(outbox):
-        now = max(now, min(outbox.next_at, now + 100))
+        now = max(now, min(outbox.next_at(), now + 100))
         calls += outbox.take(now=now)
         serve(calls.pop(0), None)
 
     assert settled == acked
-    assert outbox.next_at == math.inf
+    assert outbox.next_at() == math.inf

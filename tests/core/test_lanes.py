@@ -875,7 +875,7 @@ def test_what_is_too_much_to_keep_does_not_take_along_what_is_earlier() -> None:
                 one = response.received_messages.add(ack_id=f"ack {n}")
                 one.message.message_id = str(n)
                 one.message.ordering_key = "key"
-            custody.receive(response.SerializeToString())
+            custody.receive([response.SerializeToString()])
         first = 1_200 - custody.counts["overflow"]
         return custody.leases.received, custody._lanes._lanes["key"].first_away == (
             0,

@@ -6,18 +6,28 @@ import asyncio
 
 import pytest
 
-from pubsub_aio import ArrowBatch, FlowControl
+from pubsub_aio import ArrowBatch, FlowControl, SubscriberClient
+from pubsub_aio._wire import schema
 from pubsub_aio.testing import MemoryEmulator
 from tests.subscriber.conftest import (
     HOUR,
     TOPIC,
     WORKER,
+    Events,
     Tapped,
     client_of,
     now,
     publish,
     virtual,
 )
+from tests.subscriber.test_rush import Site as RushSite
+from tests.subscriber.test_rush import rush
+
+UNREADABLE = schema.RawResponses(
+    received_messages=[
+        b"\x0a\x01x\x12\x08\x12\x06\x0a\x01k\x12\x01\xff"
+    ]  # an attribute is not UTF-8
+).SerializeToString()
 
 Row = tuple[str, int]
 """A key, and which of its messages."""
@@ -251,3 +261,29 @@ async def test_acks_that_cannot_be_sent_do_not_keep_reading_from_beginning_anew(
         emulator.publish(TOPIC, b"7", ordering_key="b")
         await asyncio.sleep(2)
         assert rows.of("b") == [7]
+
+
+@virtual
+async def test_a_response_that_cannot_be_read_costs_no_other_of_a_rush(
+    emulator: MemoryEmulator,
+) -> None:
+    site, seen, events = RushSite(), list[str](), Events()
+
+    async def note(batch: ArrowBatch) -> None:
+        seen.extend(batch.records.column("message_id").to_pylist())
+        batch.ack()
+
+    async with SubscriberClient(project=emulator.project, transport=site) as client:
+        live = client.subscribe_arrow("worker", note, on_event=events)
+        await live.ready()
+        await rush(site)
+        site.send()
+        site.send(UNREADABLE)
+        site.send()
+        await asyncio.sleep(1)
+        live.stop()
+        await live
+
+    assert seen == [f"id of {ack_id}" for ack_id in site.sent]
+    (warning,) = events.of("warning")
+    assert "cannot be read" in warning.detail

@@ -20,6 +20,7 @@ from tests.subscriber.conftest import (
     Events,
     Tapped,
     client_of,
+    now,
     publish,
     virtual,
 )
@@ -287,6 +288,31 @@ async def test_less_may_be_held_at_once_after_a_change(emulator: MemoryEmulator)
         await emulator.until(lambda: emulator.backlog(WORKER) == 0, timeout=HOUR)
 
     assert len(calls.data) == len(set(calls.data)) == 100
+
+
+@pytest.mark.parametrize("half_close", [True, False])
+@virtual
+async def test_what_is_on_its_way_during_a_change_comes_at_once(
+    emulator: MemoryEmulator, half_close: bool
+) -> None:
+    """And not when its deadline has passed, as what is in a stream that is cut."""
+    emulator.create_subscription(WORKER, TOPIC, enable_exactly_once_delivery=True)
+    calls = Calls()
+    way = Tapped(emulator.transport(), lag=0.1, half_close=half_close)
+    async with client_of(emulator, way) as client:
+        live = client.subscribe(WORKER, calls)
+        await live.ready()
+        await asyncio.sleep(2)
+        publish(emulator, 5)
+        await asyncio.sleep(0.01)
+        live.flow_control = FlowControl(max_messages=10)
+        changed_at = now()
+        await asyncio.sleep(2)
+
+    assert len(calls.began) == 5
+    opened_at, request = way.opened[-1]
+    assert request.max_outstanding_messages == 108
+    assert opened_at - changed_at < 1
 
 
 @virtual

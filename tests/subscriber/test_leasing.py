@@ -17,6 +17,7 @@ from pubsub_aio import (
     FlowControl,
     LeaseExpiredError,
     Message,
+    ShutdownPolicy,
 )
 from pubsub_aio._wire import schema
 from pubsub_aio.subscriber.messages import MessageCustody
@@ -1017,7 +1018,7 @@ async def test_what_is_done_to_a_message_is_done_to_each_of_its_deliveries(
     for ack_id in ("1", "3", "2"):
         response = schema.StreamingPullResponse(subscription_properties={})
         response.received_messages.add(ack_id=ack_id).message.message_id = "a"
-        custody.receive(response.SerializeToString())
+        custody.receive([response.SerializeToString()])
     (message,) = handed
     (at_once,) = sender.outbox.take(now=now())
     assert at_once.ids == ["3", "2"]  # that their leases last, until all are renewed together
@@ -1055,3 +1056,30 @@ async def test_what_was_settled_is_not_kept_because_a_copy_came_once(
         gc.collect()
         assert live.health().counts["copies"] == 1
         assert not alive
+
+
+@virtual
+async def test_leases_are_kept_although_the_server_takes_no_acks(
+    emulator: MemoryEmulator,
+) -> None:
+    """However many acks wait, and however long each is tried."""
+    emulator.create_subscription(WORKER, TOPIC)
+    publish(emulator, 10)
+    emulator.faults.delay("Acknowledge", MINUTE, times=1_000)
+    held: list[Message] = []
+
+    async def work(message: Message) -> None:
+        if len(held) < 10:
+            held.append(message)
+        else:
+            message.ack()
+
+    async with client_of(emulator) as client:
+        live = client.subscribe(WORKER, work, shutdown=ShutdownPolicy(flush_timeout=1))
+        for _ in range(2_000):
+            publish(emulator, 3)
+            await asyncio.sleep(0.02)
+        health = live.health()
+
+    assert health.leased == 10
+    assert not health.counts.get("copies")

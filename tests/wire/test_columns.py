@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pubsub_aio._wire import schema
 from pubsub_aio._wire.columns import Columns, columns_of
+from pubsub_aio.errors import ServiceError
 
 MESSAGES = st.builds(
     schema.PubsubMessage,
@@ -161,3 +162,8 @@ def test_what_would_gain_nothing_or_be_uncertain_is_not_read_as_columns(
 def test_what_is_no_response_is_refused() -> None:
     with pytest.raises(DecodeError):
         columns_of(b"\xff" * 5_000)
+
+
+def test_a_message_that_cannot_be_read_says_so_in_our_words() -> None:
+    with pytest.raises(ServiceError, match="INTERNAL: a message cannot be read"):
+        Columns.read(b"\x12\x06\x0a\x01k\x12\x01\xff")  # an attribute is not UTF-8
