@@ -323,14 +323,23 @@ class Outbox:
 
     def _cut(self, ids: list[str]) -> Iterator[list[str]]:
         """Cut ids into parts that one request can carry."""
-        most = self._most(max(map(len, ids)), MAX_CONFIRMED_IDS if self.one_by_one else MAX_IDS)
+        most_ids = MAX_CONFIRMED_IDS if self.one_by_one else MAX_IDS
+        if len(ids) <= most_ids and _bytes_of(len(ids), len("".join(ids))) <= MAX_BYTES:
+            yield ids
+            return
+        most = self._most(max(map(len, ids)), most_ids)
         for start in range(0, len(ids), most):
             yield ids[start : start + most]
 
     @staticmethod
     def _most(longest: int, most: int = MAX_CONFIRMED_IDS) -> int:
         """How many ids of that length one request can carry."""
-        return max(1, min(most, MAX_BYTES // (longest + 3)))
+        return max(1, min(most, MAX_BYTES // _bytes_of(1, longest)))
+
+
+def _bytes_of(count: int, length: int) -> int:
+    """What ids take in a request, that are so long together."""
+    return 3 * count + length
 
 
 def _failure(ack_id: str, error: ServiceError) -> SettleError:

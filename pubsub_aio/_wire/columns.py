@@ -7,7 +7,6 @@ somebody asks for one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import itemgetter
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -19,7 +18,6 @@ _LEAST_BYTES = 2 * 1024  # with fewer it takes longer
 _MOST_BYTES = 1024 * 1024
 _LARGE = 4 * 1024  # bytes of a message; two copies of such would be too much to hold
 
-_FIRST_BYTE = itemgetter(slice(1))
 _DATA = b"\x0a"  # the tag of a field of bytes with the number 1
 
 
@@ -71,6 +69,8 @@ def columns_of(responses: bytes) -> Columns | None:
     if not len(message_ids) == len(attempts) == count:
         return None
     data = fields.data[:]
-    if len(data) != count or {*map(_FIRST_BYTE, sources)} != {_DATA}:
-        return None  # one may have no data, and another have it twice, of which the last counts
+    # All begin with data if the least and the greatest do. Otherwise one may have none, and another
+    # have it twice, of which the last counts.
+    if len(data) != count or not min(sources)[:1] == max(sources)[:1] == _DATA:
+        return None
     return Columns(ack_ids, attempts, message_ids, sources, data, merged.subscription_properties)
