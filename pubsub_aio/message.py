@@ -104,7 +104,7 @@ class _Columns(Protocol):
     @property
     def ack_ids(self) -> list[str]: ...
     @property
-    def delivery_attempts(self) -> list[int]: ...
+    def delivery_attempts(self) -> list[int]: ...  # none if there are none
     @property
     def message_ids(self) -> list[str]: ...
     @property
@@ -139,11 +139,12 @@ class Message:
     lease: object | None
     """Who keeps it alive; none once it is settled. The library's own."""
 
+    # Not set where there is none: that would take time for every message.
     _attempt: int
+    _whole: _PubsubMessage
     _settler: Settler
     _raw: bytes
     _read: Callable[[bytes], _PubsubMessage]
-    _whole: _PubsubMessage | None
 
     @classmethod
     def all_in(cls, columns: _Columns, settler: Settler, lease: object | None) -> list[Message]:
@@ -153,31 +154,29 @@ class Message:
         """
         messages = []
         read = columns.read
-        for ack_id, attempt, message_id, data, raw in zip(
-            columns.ack_ids,
-            columns.delivery_attempts,
-            columns.message_ids,
-            columns.data,
-            columns.sources,
-            strict=True,
+        for ack_id, message_id, data, raw in zip(
+            columns.ack_ids, columns.message_ids, columns.data, columns.sources, strict=True
         ):
             message = cls()
-            message._attempt = attempt
             message._settler = settler
             message._raw = raw
             message._read = read
-            message._whole = None
             message.ack_id = ack_id
             message.message_id = message_id
             message.data = data
             message.lease = lease
             messages.append(message)
+        if columns.delivery_attempts:
+            for message, attempt in zip(messages, columns.delivery_attempts, strict=True):
+                message._attempt = attempt  # noqa: SLF001 - of its own class
         return messages
 
     @property
     def _source(self) -> _PubsubMessage:
         """All of its fields; read when the first is asked for that is not among the columns."""
-        if self._whole is None:
+        try:
+            return self._whole
+        except AttributeError:
             self._whole = self._read(self._raw)
         return self._whole
 
@@ -208,7 +207,7 @@ class Message:
     @property
     def delivery_attempt(self) -> int | None:
         """How often it was delivered, this time included; none without a dead-letter policy."""
-        return self._attempt or None
+        return getattr(self, "_attempt", 0) or None
 
     @property
     def exactly_once_enabled(self) -> bool:
@@ -275,7 +274,7 @@ class Message:
 
     def renew_with(self, copy: Self) -> None:
         """Go on with the ack id of another delivery, and leave it the own. The library's own."""
-        self._attempt = copy._attempt
+        self._attempt = copy.delivery_attempt or 0
         self.ack_id, copy.ack_id = copy.ack_id, self.ack_id
 
 

@@ -44,14 +44,15 @@ class HeldIds(Generic[M]):
         self._holders: WeakValueDictionary[str, M] | None = None
         self._since_a_copy = 0
 
-    def add(self, messages: list[M], *, held: int) -> tuple[list[M], set[str], list[M]]:
-        """Messages come, while that many are held.
+    def add(
+        self, messages: list[M], ids: set[str], *, held: int
+    ) -> tuple[list[M], set[str], list[M]]:
+        """Messages come, with these ids, while that many are held.
 
         Returns those that are new, with their ids, and the copies of held ones, whose ack ids the
         held ones have taken over.
         """
         copies: list[M] = []
-        ids = {message.message_id for message in messages}
         if len(ids) != len(messages) or not self._ids.isdisjoint(ids):
             messages, copies = self._sort_out(messages)
             ids = {message.message_id for message in messages}

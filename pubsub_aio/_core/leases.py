@@ -59,6 +59,7 @@ class Block(Generic[M]):
         self.weight = weight
         """What each of its messages counts for; more than one if it stands for many."""
         self.ids: set[str] = set()
+        """Of its messages; whoever makes it may know them."""
         self.acked: list[M] = []
         """Those that were acked, and are not counted yet; they have no lease any more."""
         self.held = 0
@@ -133,7 +134,8 @@ class LeaseTable(Generic[M]):
     def receive(self, block: Block[M], messages: list[M]) -> list[M]:
         """Keep what came; returns copies of messages that are held already, which are not kept."""
         held = self.leased + self.received
-        messages, ids, copies = self._ids.add(messages, held=held)
+        ids = block.ids or {message.message_id for message in messages}
+        messages, ids, copies = self._ids.add(messages, ids, held=held)
         if not messages:
             return copies
         self._count += 1

@@ -22,7 +22,10 @@ _DATA = b"\x0a"  # the tag of a field of bytes with the number 1
 
 
 class Columns(NamedTuple):
-    """The messages of responses. All lists of these are of the same length."""
+    """The messages of responses. All lists of these are of the same length.
+
+    But for attempts: where there are none, the list is empty.
+    """
 
     ack_ids: list[str]
     delivery_attempts: list[int]
@@ -65,8 +68,8 @@ def columns_of(responses: bytes) -> Columns | None:
         return None
     fields = schema.MergedMessage.FromString(b"".join(sources))
     message_ids = fields.message_id[:]  # none has no id: the server gives it one
-    attempts = received.delivery_attempt[:] or [0] * count
-    if not len(message_ids) == len(attempts) == count:
+    attempts = received.delivery_attempt[:]
+    if len(message_ids) != count or (attempts and len(attempts) != count):
         return None
     data = fields.data[:]
     # All begin with data if the least and the greatest do. Otherwise one may have none, and another

@@ -48,7 +48,7 @@ def rows(columns: Columns | None) -> list[tuple[str, int, schema.PubsubMessage]]
     found = []
     for ack_id, attempt, message_id, data, source in zip(
         columns.ack_ids,
-        columns.delivery_attempts,
+        columns.delivery_attempts or [0] * len(columns.ack_ids),
         columns.message_ids,
         columns.data,
         columns.sources,
