@@ -20,7 +20,7 @@ SLICE = 0.02
 
 _MAX_PARKED = 100
 _MAX_BURST = 64
-_ENOUGH = 32  # workers where callbacks go on soon: with fewer, turns of the loop cost too much
+_ENOUGH = 20  # workers where callbacks go on soon: with fewer, turns of the loop cost too much
 _MESSAGES_EACH = 4  # that wait, or it is not worth to call a worker for them
 
 
@@ -212,7 +212,7 @@ class WorkerChain(Generic[T]):
                 else:
                     if message.lease is not None or watcher.watch_all:
                         watcher.returned(message)
-                if (len(context) and self._changed(context)) or me.cancelling():
+                if (context and self._changed(context)) or me.cancelling():
                     return  # what a callback left behind is not for the next one
                 if looks != self._looks:
                     looks, self._resumed = self._looks, True
