@@ -66,10 +66,12 @@ _Later = list[tuple[float, int, Request]]
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a request's ids; those that are in neither are sent again."""
+    """What became of a request's ids; those that are in none of these are sent again."""
 
     confirmed: list[str] = field(default_factory=list)
     failed: dict[str, SettleError] = field(default_factory=dict)
+    struck: list[tuple[str, int]] = field(default_factory=list)
+    """Extensions that are not sent any more, of this request and others, as ids and seconds."""
 
 
 class Outbox:
@@ -164,30 +166,33 @@ class Outbox:
         """Whether there is anything to be sent that was not sent before."""
         return bool(self.acks or self._modacks or self._in_order.ready)
 
-    def next_at(self, *, owed: bool = True) -> float:
+    def next_at(self, *, owed: bool = True, extensions: bool = True) -> float:
         """When something is to be sent again; infinity if nothing is.
 
         Args:
-            owed: Whether more than extensions can be sent.
+            owed: Whether acks and nacks can be sent.
+            extensions: Whether extensions can.
         """
-        extension_at = self._extensions_again[0][0] if self._extensions_again else math.inf
-        if not owed:
-            return extension_at
-        owed_at = self._again[0][0] if self._again else math.inf
-        return min(extension_at, owed_at, self._in_order.next_at)
+        at = math.inf
+        if extensions and self._extensions_again:
+            at = self._extensions_again[0][0]
+        if owed:
+            at = min(at, self._again[0][0] if self._again else math.inf, self._in_order.next_at)
+        return at
 
-    def take(self, *, now: float, owed: bool = True) -> list[Request]:
-        """Every request to be sent now.
+    def take(self, *, now: float, owed: bool = True, extensions: bool = True) -> list[Request]:
+        """Every request to be sent now; of what is not wanted, more gathers.
 
         Args:
             now: The time.
-            owed: Whether acks and nacks are wanted, or extensions only; the others gather.
+            owed: Whether acks and nacks are wanted.
+            extensions: Whether extensions are.
         """
-        requests = self._pop_due(self._extensions_again, now)
+        requests = self._pop_due(self._extensions_again, now) if extensions else []
         if owed:
             requests += self._take_acks(now)
         for (seconds, is_extension), ids in list(self._modacks.items()):
-            if is_extension or owed:
+            if extensions if is_extension else owed:
                 owed_for = seconds * EXTENSION_OWED_FOR if is_extension else OWED_FOR
                 requests += [
                     Request(part, seconds, is_extension, owed_until=now + owed_for)
@@ -250,8 +255,7 @@ class Outbox:
     def _release_nacks(self, ack_ids: set[str], outcome: Outcome) -> None:
         """Let the delayed nacks of these go; their extensions are not sent again."""
         nacked = [ack_id for ack_id in self._afterwards if ack_id in ack_ids]
-        for ack_id, _ in self._strike({*nacked}):
-            outcome.failed[ack_id] = UnconfirmedError(ack_id)
+        outcome.struck = self._strike({*nacked})
         for ack_id in nacked:
             seconds = self._afterwards.pop(ack_id)
             self._modacks.setdefault((seconds, False), []).append(ack_id)

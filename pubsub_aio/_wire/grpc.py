@@ -145,9 +145,13 @@ class GrpcStream:
         self._guard.check()
         if self._cancelled:
             raise service_error("CANCELLED", "the stream was ended here")
+        await self._unless_cancelled(self._write(request))
+
+    async def _unless_cancelled(self, writing: Coroutine[object, None, None]) -> None:
+        """Write; who cancels the stream ends that too."""
         task = self._writing = asyncio.current_task()
         try:
-            await self._write(request)
+            await writing
         except asyncio.CancelledError:
             if self._interrupted and task is not None:
                 task.uncancel()
@@ -171,8 +175,11 @@ class GrpcStream:
         """Send no more; the server ends the stream."""
         if self._call is None or self._cancelled:
             raise service_error("CANCELLED", "the stream is not open")
+        await self._unless_cancelled(self._half_close(self._call))
+
+    async def _half_close(self, call: Call) -> None:
         try:
-            await self._call.done_writing()
+            await call.done_writing()
         except (*_ERRORS, asyncio.InvalidStateError) as error:
             raise await self._ending() from error
 

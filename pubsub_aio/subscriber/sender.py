@@ -81,9 +81,7 @@ class Sender:
         """Give messages back, soon."""
         if ack_ids:
             self._nacked.clear()
-            for ack_id, struck in self.outbox.nack(ack_ids, seconds):
-                for confirmation in self._confirmations.pop((ack_id, struck, True), ()):
-                    confirmation.set_exception(UnconfirmedError(ack_id))
+            self._tell_struck(self.outbox.nack(ack_ids, seconds))
             self._soon()
 
     def confirm(
@@ -131,10 +129,13 @@ class Sender:
         try:
             async with asyncio.TaskGroup() as calls:
                 while True:
-                    await self._wait(slots)
+                    await self._wait(slots, extension_slots)
                     self._stop_timer()  # whatever it was set for goes now
-                    owed = not slots.locked()
-                    for request in self.outbox.take(now=self._loop.time(), owed=owed):
+                    for request in self.outbox.take(
+                        now=self._loop.time(),
+                        owed=not slots.locked(),
+                        extensions=not extension_slots.locked(),
+                    ):
                         self._pacing.sent(now=self._loop.time())
                         of_its_kind = extension_slots if request.is_extension else slots
                         calls.create_task(self._send(request, of_its_kind))
@@ -146,9 +147,9 @@ class Sender:
             self._timer.cancel()
             self._timer = None
 
-    async def _wait(self, slots: asyncio.Semaphore) -> None:
+    async def _wait(self, slots: asyncio.Semaphore, extension_slots: asyncio.Semaphore) -> None:
         """Return when there is something to be sent."""
-        at = self.outbox.next_at(owed=not slots.locked())
+        at = self.outbox.next_at(owed=not slots.locked(), extensions=not extension_slots.locked())
         if at > self._loop.time() and not self._wake.is_set():
             try:
                 async with asyncio.timeout_at(at if at < math.inf else None):
@@ -160,6 +161,7 @@ class Sender:
     async def _send(self, request: Request, slots: asyncio.Semaphore) -> None:
         async with slots:
             error = await self._call(request)
+            more_may_wait = slots.locked()
         outcome = self.outbox.answered(
             request,
             error,
@@ -168,7 +170,7 @@ class Sender:
         )
         self._tell(request, outcome)
         self.on_outcome(request, outcome)
-        if self.outbox.next_at() < math.inf:
+        if more_may_wait or self.outbox.next_at() < math.inf:
             self._wake.set()
         elif self.outbox.waiting:
             self._soon()
@@ -194,6 +196,7 @@ class Sender:
     def _tell(self, request: Request, outcome: Outcome) -> None:
         if not self._confirmations:
             return
+        self._tell_struck(outcome.struck)
         asked = (request.seconds, request.is_extension)
         for ack_id in outcome.confirmed:
             for confirmation in self._confirmations.pop((ack_id, *asked), ()):
@@ -201,6 +204,12 @@ class Sender:
         for ack_id, error in outcome.failed.items():
             for confirmation in self._confirmations.pop((ack_id, *asked), ()):
                 confirmation.set_exception(error)
+
+    def _tell_struck(self, struck: list[tuple[str, int]]) -> None:
+        """Extensions are not sent any more."""
+        for ack_id, seconds in struck:
+            for confirmation in self._confirmations.pop((ack_id, seconds, True), ()):
+                confirmation.set_exception(UnconfirmedError(ack_id))
 
     # Ending
 

@@ -78,7 +78,7 @@ class StreamReader:
         self._cut = False  # some of the stream may never be read
         self._dead: Exception | None = None  # why the stream was ended here
         self._answers_pings = False
-        self._pings: deque[asyncio.Future[bool]] = deque(maxlen=_MAX_PINGS)
+        self._pings: deque[asyncio.Future[bool]] = deque()
         self._heard_at = self._loop.time()
         self._outdated = asyncio.Event()  # what the stream was told at its beginning has changed
         self._ending: asyncio.Future[bool] | None = None  # as the stream is read to its end
@@ -137,8 +137,10 @@ class StreamReader:
         if stream is None:
             return
         try:
-            async with self._writing_to(stream):
-                await stream.done_writing()
+            if self._ending is None:
+                self._ending = self._loop.create_future()
+                async with self._writing_to(stream):
+                    await stream.done_writing()
         except ServiceError:
             return
         heard_at = -math.inf
@@ -255,11 +257,14 @@ class StreamReader:
         But an ordered stream must be read to its end, however long that takes.
         """
         patience = PAUSE if self._custody.ordered is False else None
+        self._heard_at = math.inf  # who does not listen hears no silence
         try:
             async with asyncio.timeout(patience):
                 await self._custody.room.wait()
         except TimeoutError:
             return False
+        finally:
+            self._heard_at = self._loop.time()
         return True
 
     def _opened(self) -> None:
@@ -347,6 +352,8 @@ class StreamReader:
     async def _ping(self, stream: PullStream) -> asyncio.Future[bool]:
         answer = self._loop.create_future()
         async with self._writing_to(stream):
+            if len(self._pings) == _MAX_PINGS and not (oldest := self._pings.popleft()).done():
+                oldest.set_result(False)
             self._pings.append(answer)
             await stream.write(b"")
         return answer

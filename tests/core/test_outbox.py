@@ -254,7 +254,9 @@ def test_an_extension_that_fails_is_not_sent_again_after_a_delayed_nack() -> Non
     outbox.extend(["a", "b"], 60)
     (extension,) = outbox.take(now=0)
     assert outbox.nack(["a"], 10) == []
-    assert answer(outbox, extension, "UNAVAILABLE", now=0) == ([], {"a": UnconfirmedError})
+    refused = ServiceError("UNAVAILABLE", "why")
+    outcome = outbox.answered(extension, refused, now=0, chance=1)
+    assert outcome == Outcome(struck=[("a", 60)])
     assert sent(outbox.take(now=10)) == [(["b"], 60), (["a"], 10)]
     assert len(outbox) == 2
 
@@ -270,6 +272,19 @@ def test_a_delayed_nack_waits_for_every_extension_that_is_on_its_way() -> None:
     assert sent(outbox.take(now=1)) == []
     answer(outbox, users, now=1)
     assert sent(outbox.take(now=1)) == [(["a"], 5)]
+
+
+def test_an_extension_is_struck_by_whichever_answer_releases_the_nack() -> None:
+    """G8: and it is told under its own seconds, or who waits for it would wait for ever."""
+    outbox = Outbox()
+    outbox.extend(["a"], 60)
+    outbox.extend(["a"], 30)
+    long, short = outbox.take(now=0)
+    assert outbox.nack(["a"], 5) == []
+    answer(outbox, long, "UNAVAILABLE", now=0)
+    outcome = outbox.answered(short, None, now=0, chance=1)
+    assert outcome == Outcome(confirmed=["a"], struck=[("a", 60)])
+    assert sent(outbox.take(now=100)) == [(["a"], 5)]
 
 
 def sent(requests: list[Request]) -> list[tuple[list[str], int | None]]:
@@ -467,15 +482,15 @@ class OutboxAgainstModel(RuleBasedStateMachine):
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
 
-    @rule(owed=st.booleans())
-    def take(self, owed: bool) -> None:
+    @rule(owed=st.booleans(), extensions=st.booleans())
+    def take(self, owed: bool, extensions: bool) -> None:
         due = {
             ack_id
             for ack_id, state in self.state.items()
-            if (owed or ack_id in self.extensions)
+            if (extensions if ack_id in self.extensions else owed)
             and (state == "waits" or (state == "again" and self.not_before[ack_id] <= self.now))
         }
-        requests = self.outbox.take(now=self.now, owed=owed)
+        requests = self.outbox.take(now=self.now, owed=owed, extensions=extensions)
         ids = [ack_id for request in requests for ack_id in request.ids]
         assert len(ids) == len(set(ids))
         assert set(ids) == due
@@ -486,7 +501,7 @@ class OutboxAgainstModel(RuleBasedStateMachine):
                 self.state[ack_id] = "sent"
                 self.taken_at.setdefault(ack_id, self.now)
         self.calls += requests
-        assert not (owed and self.outbox.waiting)
+        assert not (owed and extensions and self.outbox.waiting)
 
     @rule(
         pick=st.integers(0, 20),
@@ -564,10 +579,14 @@ class OutboxAgainstModel(RuleBasedStateMachine):
         assert len(self.outbox) == len(open_ids)
         again = [self.not_before[name] for name, state in self.state.items() if state == "again"]
         assert self.outbox.next_at() == min(again, default=math.inf)
-        extensions = [
-            self.not_before[name] for name in self.extensions if self.state[name] == "again"
-        ]
-        assert self.outbox.next_at(owed=False) == min(extensions, default=math.inf)
+        for owed in (True, False):
+            of_kind = [
+                self.not_before[name]
+                for name, state in self.state.items()
+                if state == "again" and (name in self.extensions) != owed
+            ]
+            next_at = self.outbox.next_at(owed=owed, extensions=not owed)
+            assert next_at == min(of_kind, default=math.inf)
 
     def teardown(self) -> None:
         """A server that answers has everything in the end."""

@@ -297,6 +297,28 @@ async def test_a_nack_is_confirmed_although_it_strikes_an_extension(
 
 
 @virtual
+async def test_a_deadline_that_a_nack_strikes_while_it_waits_to_go_again_is_told(
+    emulator: MemoryEmulator,
+) -> None:
+    emulator.create_subscription(WORKER, TOPIC)
+    publish(emulator, 1)
+    emulator.faults.fail("ModifyAckDeadline", "UNAVAILABLE", retry_delay=3)
+    answers: list[object] = []
+
+    async def work(message: Message) -> None:
+        deadline = message.modify_ack_deadline_with_response(60)
+        await asyncio.sleep(0.5)  # it was refused for the moment
+        message.nack(delay=50)
+        answers.extend(await asyncio.gather(deadline, return_exceptions=True))
+
+    async with client_of(emulator) as client:
+        client.subscribe(WORKER, work)
+        await asyncio.sleep(20)
+
+    assert [type(one) for one in answers] == [UnconfirmedError]
+
+
+@virtual
 async def test_an_ack_that_is_never_answered_is_given_up_with_its_cause(
     emulator: MemoryEmulator,
 ) -> None:

@@ -1083,3 +1083,26 @@ async def test_leases_are_kept_although_the_server_takes_no_acks(
 
     assert health.leased == 10
     assert not health.counts.get("copies")
+
+
+@virtual
+async def test_extensions_gather_while_the_server_is_slow(emulator: MemoryEmulator) -> None:
+    """Each message by itself would take more calls than there can be."""
+    emulator.create_subscription(WORKER, TOPIC)
+    emulator.faults.delay("ModifyAckDeadline", 3, times=1_000)
+
+    async def work(message: Message) -> None:
+        await asyncio.sleep(40)
+        message.ack()
+
+    calls = Calls(work)
+    async with client_of(emulator) as client:
+        live = client.subscribe(WORKER, calls)
+        await live.ready()
+        for _ in range(800):
+            publish(emulator, 1)
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(MINUTE)
+        counts = live.health().counts
+
+    assert len(calls.ended) == counts["received"] == counts["acked"] == 800

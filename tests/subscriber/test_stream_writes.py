@@ -147,3 +147,35 @@ async def test_a_server_that_answers_no_more_pings_holds_up_no_key(
             await asyncio.sleep(1)
 
         assert [one for one in calls.data if one in (b"nacked", b"next")] == [b"nacked", b"next"]
+
+
+@virtual
+async def test_a_stream_that_was_not_listened_to_is_not_silent(emulator: MemoryEmulator) -> None:
+    """Reading begins again just before it is asked whether anything was heard: then all is read."""
+    emulator.create_subscription(WORKER, TOPIC, enable_message_ordering=True)
+    way = Tapped(emulator.transport(), limits=False, lag=0.02)
+    go_on = asyncio.Event()
+
+    async def wait(message: Message) -> None:
+        await go_on.wait()
+        message.ack()
+
+    def flow(most: int) -> FlowControl:
+        return FlowControl(max_messages=most, min_duration_per_lease_extension=300)
+
+    calls = Calls(wait)
+    async with client_of(emulator, way) as client:
+        live = client.subscribe(WORKER, calls, flow_control=flow(1))
+        await live.ready()
+        await asyncio.sleep(2)
+        for number in range(3_000):
+            emulator.publish(TOPIC, b"%04d" % number, ordering_key="k")
+            await asyncio.sleep(0.0001)
+        await asyncio.sleep(20)
+        assert any("reading is paused" in why for why in live.health().reasons)
+        live.flow_control = flow(2)
+        await asyncio.sleep(POLICY.ping_timeout - 0.01)
+        go_on.set()
+        await asyncio.sleep(10 * POLICY.ping_timeout)
+
+    assert calls.data == [b"%04d" % number for number in range(3_000)]
