@@ -192,7 +192,8 @@ class Outbox:
         if owed:
             requests += self._take_acks(now)
         for (seconds, is_extension), ids in list(self._modacks.items()):
-            if extensions if is_extension else owed:
+            wanted = extensions if is_extension else owed
+            if wanted:
                 owed_for = seconds * EXTENSION_OWED_FOR if is_extension else OWED_FOR
                 requests += [
                     Request(part, seconds, is_extension, owed_until=now + owed_for)

@@ -25,6 +25,19 @@ from tests.subscriber.conftest import (
 POLICY = StreamPolicy()
 
 
+def nacking_first(delay: float) -> Calls:
+    """A callback that gives the first message back, to come again after that, and acks the rest."""
+
+    async def work(message: Message) -> None:
+        if len(calls.began) == 1:
+            message.nack(delay=delay)
+        else:
+            message.ack()
+
+    calls = Calls(work)
+    return calls
+
+
 @virtual
 async def test_a_stream_that_takes_no_ping_is_dead(emulator: MemoryEmulator) -> None:
     """The connection takes no more bytes, and nobody says so."""
@@ -70,15 +83,7 @@ async def test_nothing_is_written_to_a_stream_before_its_first_request(
 ) -> None:
     """A nack where order matters has the stream pinged, and just then it is opened anew."""
     emulator.create_subscription(WORKER, TOPIC, enable_message_ordering=True)
-    way = Tapped(emulator.transport())
-
-    async def nack_first(message: Message) -> None:
-        if len(calls.began) == 1:
-            message.nack(delay=2)
-        else:
-            message.ack()
-
-    calls = Calls(nack_first)
+    way, calls = Tapped(emulator.transport()), nacking_first(2)
     async with client_of(emulator, way) as client:
         live = client.subscribe(WORKER, calls)
         await live.ready()
@@ -124,15 +129,7 @@ async def test_a_server_that_answers_no_more_pings_holds_up_no_key(
 ) -> None:
     """What was given back and never comes again is waited for until a ping is answered."""
     emulator.create_subscription(WORKER, TOPIC, enable_message_ordering=True)
-    way = Tapped(emulator.transport())
-
-    async def nack_first(message: Message) -> None:
-        if len(calls.began) == 1:
-            message.nack(delay=5)
-        else:
-            message.ack()
-
-    calls = Calls(nack_first)
+    way, calls = Tapped(emulator.transport()), nacking_first(5)
     async with client_of(emulator, way) as client:
         live = client.subscribe(WORKER, calls)
         await live.ready()
