@@ -334,7 +334,8 @@ class Keeping(Generic[M]):
         """Whether nothing is leased until overdue callbacks end, or the server answers."""
         if self._any_overdue and self._at_overdue_cap():
             return True
-        return (unsent := len(self._sender.outbox)) > _MIN_UNSENT and unsent > self._max_unsent
+        unsent = len(self._sender.outbox)
+        return unsent > _MIN_UNSENT and unsent > self._max_unsent  # the first is the cheaper one
 
     @property
     def _max_unsent(self) -> int:
