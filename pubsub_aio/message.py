@@ -222,8 +222,9 @@ class Message:
     def __repr__(self) -> str:
         data = self.data
         shown = data if len(data) <= _SHOWN else data[:_SHOWN] + b"..."
+        attributes = dict(sorted(self.attributes.items()))  # which come in any order
         key = f", ordering_key={self.ordering_key!r}" if self.ordering_key else ""
-        return f"Message(id={self.message_id}, data={shown!r}, attributes={self.attributes}{key})"
+        return f"Message(id={self.message_id}, data={shown!r}, attributes={attributes}{key})"
 
     # What is done with it
 

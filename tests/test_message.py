@@ -232,6 +232,15 @@ def test_changing_its_attributes_does_not_change_the_message() -> None:
         message.attributes["missing"]
 
 
+def test_its_representation_is_the_same_in_whatever_order_attributes_come() -> None:
+    colours = {str(number): "red" for number in (3, 1, 2)}
+    for attributes in (colours, dict(reversed(colours.items()))):
+        assert repr(ours(received(message={"attributes": attributes}))) == (
+            "Message(id=4711, data=b'the data', "
+            "attributes={'1': 'red', '2': 'red', '3': 'red'}, ordering_key='key')"
+        )
+
+
 def test_its_representation_is_short() -> None:
     assert repr(ours(received(message={"attributes": {"a": "b"}}))) == (
         "Message(id=4711, data=b'the data', attributes={'a': 'b'}, ordering_key='key')"
