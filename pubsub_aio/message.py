@@ -6,7 +6,8 @@ import asyncio
 import concurrent.futures
 from collections.abc import Callable, Generator, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Protocol, Self
+from threading import get_ident
+from typing import Any, Protocol, Self
 
 from pubsub_aio.errors import ConfigError
 
@@ -64,6 +65,19 @@ class Settler(Protocol):
 
     def drop(self, message: Message) -> None:
         """Let go of it without a word to the server."""
+
+
+class Lease(Protocol):
+    """What keeps a message alive, and may gather acks: a call for each would take longer."""
+
+    gathers_in: int
+    """The thread where a message is acked by adding it to those that were, without its lease.
+
+    Zero, which is none, as long as a settler must hear of the next ack.
+    """
+
+    acked: list[Any]
+    """Those messages."""
 
 
 class _Timestamp(Protocol):
@@ -230,7 +244,12 @@ class Message:
 
     def ack(self) -> None:
         """It is dealt with, and is not to come again."""
-        self._settler.ack(self)
+        lease: Lease | None = self.lease  # type: ignore[assignment] # opaque but for this
+        if lease is not None and lease.gathers_in == get_ident():  # as nearly every ack is
+            self.lease = None
+            lease.acked.append(self)
+        else:
+            self._settler.ack(self)
 
     def nack(self, *, delay: float = 0.0) -> None:
         """It is to come again.

@@ -33,6 +33,14 @@ from pubsub_aio.message import WholeMessage, all_confirmed, whole_seconds
 Call = tuple[str, Message, int | None, Confirmation | None]
 
 
+class Gathering:
+    """A lease that takes acks in a thread, or in none."""
+
+    def __init__(self, thread: int = 0) -> None:
+        self.gathers_in = thread
+        self.acked: list[Message] = []
+
+
 class Notebook:
     """Writes down what it is asked to do."""
 
@@ -83,14 +91,14 @@ def ours(source: types.ReceivedMessage, notebook: Notebook | None = None) -> Mes
         sources=[one.message.SerializeToString()],
         properties=(),
     )
-    (message,) = Message.all_in(columns, notebook or Notebook(), object())
+    (message,) = Message.all_in(columns, notebook or Notebook(), Gathering())
     return message
 
 
 def ours_whole(source: types.ReceivedMessage, notebook: Notebook | None = None) -> Message:
     """The same, with all of its fields read when it came."""
     one = schema.ReceivedMessage.FromString(types.ReceivedMessage.serialize(source))
-    (message,) = WholeMessage.all_of([one], notebook or Notebook(), object())
+    (message,) = WholeMessage.all_of([one], notebook or Notebook(), Gathering())
     return message
 
 
@@ -221,6 +229,34 @@ def test_it_settles_the_same_way_however_it_was_read() -> None:
     message.nack(delay=3)
 
     assert notebook.calls == [("ack", message, None, None), ("nack", message, 3, None)]
+
+
+def test_a_lease_that_gathers_acks_takes_it_once_and_whatever_is_else_is_for_the_settler() -> None:
+    lease = Gathering(threading.get_ident())
+    for made in (ours, ours_whole):
+        notebook = Notebook()
+        message = made(received(), notebook)
+        message.lease = lease
+        lease.acked.clear()
+
+        message.ack()
+        assert (lease.acked, notebook.calls) == ([message], [])
+        assert not message.lease
+
+        message.ack()
+        assert (lease.acked, notebook.calls) == ([message], [("ack", message, None, None)])
+
+
+def test_a_lease_that_gathers_acks_has_none_from_another_thread() -> None:
+    message, notebook = message_and_notebook()
+    lease = message.lease = Gathering(threading.get_ident())
+
+    other = threading.Thread(target=message.ack)
+    other.start()
+    other.join()
+
+    assert (lease.acked, message.lease) == ([], lease)
+    assert notebook.calls == [("ack", message, None, None)]
 
 
 def test_changing_its_attributes_does_not_change_the_message() -> None:

@@ -50,8 +50,8 @@ class Block(Generic[M]):
     """Messages that came together, counted."""
 
     __slots__ = (
-        *("acked", "bytes", "due_at", "exact", "expires_at", "held", "home", "ids", "messages"),
-        *("order", "received_at", "renewed", "weight"),
+        *("acked", "bytes", "due_at", "exact", "expires_at", "gathers_in", "held", "home", "ids"),
+        *("messages", "order", "received_at", "renewed", "weight"),
     )
 
     def __init__(self, received_at: float, size: int, *, weight: int = 1) -> None:
@@ -62,6 +62,8 @@ class Block(Generic[M]):
         """Of its messages; whoever makes it may know them."""
         self.acked: list[M] = []
         """Those that were acked, and are not counted yet; they have no lease any more."""
+        self.gathers_in = 0
+        """The thread where messages may add themselves to these; 0 if nobody would count them."""
         self.held = 0
         self.bytes = size
         """An upper bound of what its unsettled messages take; the sum of their sizes if exact."""
@@ -217,8 +219,8 @@ class LeaseTable(Generic[M]):
         return block
 
     def release_acked(self, block: Block[M], *, now: float) -> list[M]:
-        """Let go of a block's acked messages, and return them."""
-        acked, block.acked = block.acked, []
+        """Let go of a block's acked messages, and return them; it gathers no more."""
+        acked, block.acked, block.gathers_in = block.acked, [], 0
         count = len(acked) * block.weight
         self.leased -= count
         block.held -= len(acked)

@@ -61,6 +61,8 @@ class Custody(Keeping[M]):
                 self._sender.confirm(message.ack_id, None, confirmation)
             if self._follow_up:
                 self._follow_ack(message)
+            else:
+                block.gathers_in = self._thread
 
     def _follow_ack(self, message: M) -> None:
         """Something depends on which message was acked."""
@@ -136,7 +138,7 @@ class Custody(Keeping[M]):
             self.ack(message)
         elif message.lease is not None:
             self._overdue.left_unsettled(message)
-            self._follow_up = True
+            self._follow_acks()
         elif self._overdue.ended(message):
             self._watch()
             self.lease_more()

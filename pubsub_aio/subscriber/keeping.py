@@ -102,6 +102,14 @@ class Keeping(Generic[M]):
         self.watch_all = self._any_overdue or self._ordered is not False
         unsettled = self._overdue.any_unsettled
         self._follow_up = unsettled or self._ordered is not False or bool(self._copies)
+        if self._follow_up:
+            self._follow_acks()
+
+    def _follow_acks(self) -> None:
+        """Something depends on which message is acked next."""
+        self._follow_up = True
+        for block in self._acked:
+            block.gathers_in = 0
 
     # Acks
 

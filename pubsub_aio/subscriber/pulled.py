@@ -19,6 +19,7 @@ class Pulled:
     """Settles the messages that were pulled from one subscription, while its `run` runs."""
 
     exactly_once = False  # a pull does not tell
+    gathers_in = 0  # it is the lease of its messages too, and hears of every ack
 
     def __init__(self, transport: Transport, subscription: str) -> None:
         self.sender = Sender(transport, subscription, flush_at=_FLUSH_AT)

@@ -1059,6 +1059,34 @@ async def test_what_was_settled_is_not_kept_because_a_copy_came_once(
 
 
 @virtual
+async def test_what_a_callback_left_and_the_next_acked_is_remembered_by_nobody(
+    emulator: MemoryEmulator,
+) -> None:
+    """Although acks were being gathered when it was left."""
+    emulator.create_subscription(WORKER, TOPIC)
+    publish(emulator, 3)
+    alive: weakref.WeakSet[Message] = weakref.WeakSet()
+    left: list[Message] = []
+
+    async def work(message: Message) -> None:
+        alive.add(message)
+        if message.data == b"1":
+            left.append(message)
+            return
+        message.ack()
+        if message.data == b"2":
+            left.pop().ack()
+
+    async with client_of(emulator) as client:
+        live = client.subscribe(WORKER, work)
+        await live.ready()
+        await asyncio.sleep(1)
+        assert live.health().counts["acked"] == 3
+        gc.collect()
+        assert not alive
+
+
+@virtual
 async def test_leases_are_kept_although_the_server_takes_no_acks(
     emulator: MemoryEmulator,
 ) -> None:
