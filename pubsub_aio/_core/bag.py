@@ -18,9 +18,12 @@ class Bag:
     def __bool__(self) -> bool:
         return bool(self._ids)
 
-    def isdisjoint(self, ids: set[str]) -> bool:
-        """Whether none of these is here."""
-        return self._ids.isdisjoint(ids)
+    def add_new(self, ids: set[str]) -> bool:
+        """Add these unless one of them is here; returns whether they were added."""
+        if not self._ids.isdisjoint(ids):
+            return False
+        self._ids |= ids
+        return True
 
     def add(self, ids: set[str]) -> None:
         """Add each of these once."""

@@ -53,16 +53,16 @@ class HeldIds(Generic[M]):
         held ones have taken over.
         """
         copies: list[M] = []
-        if len(ids) != len(messages) or not self._ids.isdisjoint(ids):
+        if len(ids) != len(messages) or not self._ids.add_new(ids):
             messages, copies = self._sort_out(messages)
             ids = {message.message_id for message in messages}
+            self._ids.add(ids)
             self._since_a_copy = 0
         elif self._holders is not None:
             self._holders.update((message.message_id, message) for message in messages)
             self._since_a_copy += len(messages)
             if self._since_a_copy > held + _SPARE:
                 self._holders = None
-        self._ids.add(ids)
         return messages, ids, copies
 
     def holder_of(self, copy: M) -> M:
