@@ -310,9 +310,9 @@ class Engine(Generic[M]):
             reasons.append(f"it is {state}")
         if self.vitals.last_error and state == "reconnecting":
             reasons.append(f"the stream was lost: {self.vitals.last_error}")
-        reasons += custody.why_not_leasing()
+        reasons += custody.halts.reasons()
         return Health(
-            ok=state == "running" and not custody.stuck,
+            ok=state == "running" and not custody.halts.stuck,
             state=state,
             reasons=tuple(reasons),
             streams=self.vitals.streams,

@@ -14,6 +14,7 @@ from pubsub_aio._wire import schema
 from pubsub_aio.subscriber.alarm import Alarm
 from pubsub_aio.subscriber.complaints import Complaints
 from pubsub_aio.subscriber.copies import Copies
+from pubsub_aio.subscriber.halts import Halts
 from pubsub_aio.subscriber.held import Held
 from pubsub_aio.subscriber.options import Options
 from pubsub_aio.subscriber.overdue import Overdue
@@ -22,8 +23,6 @@ from pubsub_aio.subscriber.restarts import GivenBack, Restart
 from pubsub_aio.subscriber.sender import Sender
 
 _OVERFLOW_DELAY = 1  # seconds after which what was too much may come again
-_MIN_UNSENT = 10_000  # acks and such that may wait for a slow server before leasing stops
-
 
 M = TypeVar("M", bound=Held)
 
@@ -68,10 +67,13 @@ class Keeping(Generic[M]):
         self._acked: list[Block[M]] = []  # of which messages were acked, and not counted yet
         self._counting = False  # they are to be counted in the loop's next turn
         self._overdue: Overdue[M] = Overdue()
-        self._any_overdue = False
         self._receipts: Receipts[M] = Receipts(self._leave_out)
         self._loop = asyncio.get_running_loop()
         self._alarm = Alarm(self._on_alarm)
+        self.halts: Halts[M] = Halts(
+            self.leases, self._overdue, sender.outbox, self.room, options.max_overdue_callbacks
+        )
+        """Whether nothing is leased at the moment, and why."""
 
     # What the server says of the subscription
 
@@ -98,8 +100,7 @@ class Keeping(Generic[M]):
         self._sender.outbox.one_by_one = exactly_once
 
     def _watch(self) -> None:
-        self._any_overdue = bool(self._overdue)
-        self.watch_all = self._any_overdue or self._ordered is not False
+        self.watch_all = bool(self._overdue) or self._ordered is not False
         unsettled = self._overdue.any_unsettled
         self._follow_up = unsettled or self._ordered is not False or bool(self._copies)
         if self._follow_up:
@@ -206,7 +207,7 @@ class Keeping(Generic[M]):
     def wanted(self) -> int:
         """How many more messages may be asked for, where the server is asked for each."""
         leases = self.leases
-        if self.stuck or not leases.has_room():
+        if self.halts.stuck or not leases.has_room():
             return 0
         held = leases.leased + leases.received + len(self._receipts)
         return leases.flow.max_outstanding_messages - held
@@ -234,7 +235,7 @@ class Keeping(Generic[M]):
         """Lease what the limits allow, and hand it over."""
         if self._acked:
             self.count_acks()
-        if self._closed or self.stuck:
+        if self._closed or self.halts.stuck:
             return
         for messages in self.leases.take(now=self._loop.time()):
             if self._ordered is not False:
@@ -337,36 +338,6 @@ class Keeping(Generic[M]):
         """How many callbacks run on although their leases ended."""
         return len(self._overdue)
 
-    @property
-    def stuck(self) -> bool:
-        """Whether nothing is leased until overdue callbacks end, or the server answers."""
-        if self._any_overdue and self._at_overdue_cap():
-            return True
-        unsent = len(self._sender.outbox)
-        return unsent > _MIN_UNSENT and unsent > self._max_unsent  # the first is the cheaper one
-
-    @property
-    def _max_unsent(self) -> int:
-        return max(_MIN_UNSENT, 4 * self.leases.flow.max_outstanding_messages)
-
-    def why_not_leasing(self) -> list[str]:
-        """Why nothing more is leased at the moment, if nothing is."""
-        reasons = []
-        if self._at_overdue_cap():
-            reasons.append(f"{len(self._overdue)} callbacks run on although their leases ended")
-        if (unsent := len(self._sender.outbox)) > self._max_unsent:
-            reasons.append(f"{unsent} acks, nacks and extensions wait for the server")
-        if not self.leases.has_room():
-            reasons.append("as much is leased as the flow control allows")
-        if not self.room.is_set():
-            reasons.append("reading is paused until what was received is leased")
-        return reasons
-
-    def _at_overdue_cap(self) -> bool:
-        cap = self._options.max_overdue_callbacks
-        most = self.leases.flow.max_messages if cap is None else cap
-        return self._any_overdue and len(self._overdue) >= most
-
     def _expire(self, expired: list[M]) -> None:
         """Messages were held for too long; their callbacks go on."""
         nack = self._options.on_lease_expiry == "nack"
@@ -381,8 +352,8 @@ class Keeping(Generic[M]):
                 self._leave(message)
         self._watch()
         self._complaints.expired(len(expired), self.leases.flow.max_lease_duration)
-        if self._at_overdue_cap():
-            self._report("overdue", "; ".join(self.why_not_leasing()))
+        if self.halts.at_overdue_cap:
+            self._report("overdue", "; ".join(self.halts.reasons()))
         self.lease_more()
 
     # Time
