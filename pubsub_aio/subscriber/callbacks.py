@@ -214,9 +214,9 @@ class WorkerChain(Generic[T]):
                         watcher.returned(message)
                 if (context and self._changed(context)) or me.cancelling():
                     return  # what a callback left behind is not for the next one
-                if looks != self._looks:  # others have had the loop
+                if looks != self._looks:
                     looks, self._resumed = self._looks, True
-                elif clock() > self._slice_ends_at and not self._resting:
+                if clock() > self._slice_ends_at and not self._resting:
                     await self._rest()
                     self._slice_ends_at = clock() + SLICE
                     looks = self._looks

@@ -656,6 +656,32 @@ async def test_callbacks_leave_the_loop_to_others_also_where_some_of_them_wait(
 
 
 @virtual
+async def test_callbacks_that_wait_a_moment_and_then_compute_leave_the_loop_to_others(
+    emulator: MemoryEmulator,
+) -> None:
+    """G7: many of them that go on in one turn would hold up acks and renewals."""
+    emulator.create_subscription(WORKER, TOPIC)
+    publish(emulator, 200)
+    longest = 0.0
+
+    async def work(message: Message) -> None:
+        await asyncio.sleep(0)
+        burn(0.5)
+        message.ack()
+
+    calls = Calls(work)
+    async with client_of(emulator) as client:
+        client.subscribe(WORKER, calls)
+        while emulator.backlog(WORKER):
+            before = now()
+            await asyncio.sleep(0.001)
+            longest = max(longest, now() - before)
+
+    assert len(calls.ended) == 200  # none came again
+    assert longest < 3 * 0.5
+
+
+@virtual
 async def test_callbacks_begin_soon_although_others_wait(emulator: MemoryEmulator) -> None:
     """G7: in a few turns of the loop, however long each takes."""
     emulator.create_subscription(WORKER, TOPIC)
