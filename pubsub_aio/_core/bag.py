@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
 
 class Bag:
@@ -18,12 +19,16 @@ class Bag:
     def __bool__(self) -> bool:
         return bool(self._ids)
 
-    def add_new(self, ids: set[str]) -> bool:
-        """Add these unless one of them is here; returns whether they were added."""
+    def add_new(self, ids: Collection[str]) -> bool:
+        """Add these if none of them is here, and each is another; returns whether it did."""
         if not self._ids.isdisjoint(ids):
             return False
-        self._ids |= ids
-        return True
+        before = len(self._ids)
+        self._ids.update(ids)
+        if len(self._ids) == before + len(ids):
+            return True
+        self._ids.difference_update(ids)
+        return False
 
     def add(self, ids: set[str]) -> None:
         """Add each of these once."""
@@ -31,14 +36,14 @@ class Bag:
             self._more.update(self._ids & ids)
         self._ids |= ids
 
-    def remove(self, ids: set[str]) -> set[str]:
-        """Remove each of these once; returns those that are not here any more."""
+    def remove(self, ids: Collection[str]) -> Collection[str]:
+        """Remove each of these, all different, once; returns those that are not here any more."""
         if self._more:
-            kept = ids & self._more.keys()
+            kept = self._more.keys() & ids
             for one in kept:
                 self._more[one] -= 1
                 if not self._more[one]:
                     del self._more[one]
-            ids = ids - kept
-        self._ids -= ids
+            ids = {*ids} - kept
+        self._ids.difference_update(ids)
         return ids

@@ -6,7 +6,7 @@ looked at single messages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Generic, Protocol, Self, TypeVar
 from weakref import WeakValueDictionary
 
@@ -45,12 +45,12 @@ class HeldIds(Generic[M]):
         self._since_a_copy = 0
 
     def add(
-        self, messages: list[M], ids: set[str], *, held: int
-    ) -> tuple[list[M], set[str], list[M]]:
+        self, messages: list[M], ids: Collection[str], *, held: int
+    ) -> tuple[list[M], Collection[str], list[M]]:
         """Messages come, with these ids, while that many are held.
 
-        Returns those that are new, with their ids, and the copies of held ones, whose ack ids the
-        held ones have taken over.
+        Returns those that are new, with their ids, each once, and the copies of held ones, whose
+        ack ids the held ones have taken over.
         """
         copies: list[M] = []
         if len(ids) != len(messages) or not self._ids.add_new(ids):
@@ -70,7 +70,7 @@ class HeldIds(Generic[M]):
         assert self._holders is not None  # noqa: S101 - they were made to tell it from new ones
         return self._holders[copy.message_id]
 
-    def remove(self, ids: set[str]) -> None:
+    def remove(self, ids: Collection[str]) -> None:
         """Ids that were added together are no longer held."""
         self._ids.remove(ids)
 

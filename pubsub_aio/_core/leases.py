@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -58,7 +58,7 @@ class Block(Generic[M]):
         self.messages: list[M] = []
         self.weight = weight
         """What each of its messages counts for; more than one if it stands for many."""
-        self.ids: set[str] = set()
+        self.ids: Collection[str] = ()
         """Of its messages; whoever makes it may know them."""
         self.acked: list[M] = []
         """Those that were acked, and are not counted yet; they have no lease any more."""
@@ -136,7 +136,7 @@ class LeaseTable(Generic[M]):
     def receive(self, block: Block[M], messages: list[M]) -> list[M]:
         """Keep what came; returns copies of messages that are held already, which are not kept."""
         held = self.leased + self.received
-        ids = block.ids or {message.message_id for message in messages}
+        ids = block.ids or [message.message_id for message in messages]
         messages, ids, copies = self._ids.add(messages, ids, held=held)
         if not messages:
             return copies
@@ -244,7 +244,7 @@ class LeaseTable(Generic[M]):
             del block.home[block]
         if not block.renewed:
             self.ack_times.add(0.0, count=len(block.messages) * block.weight)
-        block.messages, block.ids = [], set()  # it may linger among the aged
+        block.messages, block.ids = [], ()  # it may linger among the aged
 
     def give_back(self) -> list[M]:
         """Let go of everything that is received and not leased, and return it."""
@@ -423,7 +423,7 @@ class LeaseTable(Generic[M]):
         for message in first.messages:
             message.lease = first
         first.ids = {message.message_id for message in first.messages}
-        block.ids = block.ids - first.ids
+        block.ids = {*block.ids} - first.ids
         first.held, block.held = count, block.held - count
         first.bytes, first.exact = sum(message.size for message in first.messages), True
         block.bytes -= first.bytes

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from pubsub_aio._core import backoff
@@ -253,7 +253,7 @@ class Outbox:
                 self._release_nacks(answered, outcome)
         return outcome
 
-    def _release_nacks(self, ack_ids: set[str], outcome: Outcome) -> None:
+    def _release_nacks(self, ack_ids: Collection[str], outcome: Outcome) -> None:
         """Let the delayed nacks of these go; their extensions are not sent again."""
         nacked = [ack_id for ack_id in self._afterwards if ack_id in ack_ids]
         outcome.struck = self._strike({*nacked})

@@ -130,10 +130,10 @@ def _add_our_own() -> None:
         "MergedMessage": [
             ("data", 1, many, field.TYPE_BYTES, ""),
             # Of no use, but what is not declared is kept as unknown, which takes longer.
-            ("attributes", 2, many, field.TYPE_BYTES, ""),
+            ("attributes", 2, one, field.TYPE_BYTES, ""),
             ("message_id", 3, many, field.TYPE_STRING, ""),
-            ("publish_time", 4, many, field.TYPE_BYTES, ""),
-            ("ordering_key", 5, many, field.TYPE_BYTES, ""),
+            ("publish_time", 4, one, field.TYPE_BYTES, ""),
+            ("ordering_key", 5, one, field.TYPE_BYTES, ""),
         ],
     }
     file = descriptor_pb2.FileDescriptorProto(

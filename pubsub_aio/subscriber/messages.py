@@ -21,7 +21,7 @@ class MessageCustody(Custody[Message]):
         if columns is not None:
             self._heed(columns.properties)
             messages = Message.all_in(columns, self, block)
-            block.ids = {*columns.message_ids}
+            block.ids = columns.message_ids
         else:
             read = schema.Responses.FromString(data)
             self._heed(read.subscription_properties)
