@@ -185,6 +185,7 @@ class WorkerChain(Generic[T]):
         me = asyncio.current_task()
         assert me is not None  # noqa: S101 - tells the type checker
         queue, callback, watcher = self._queue, self._callback, self._watcher
+        cancelling = me.cancelling  # looked up once: the interpreter has no short cut for it
         # The loop's own clock is the cheaper half of asking the loop.
         plain = type(self._loop).time is asyncio.BaseEventLoop.time
         clock = time.monotonic if plain else self._loop.time
@@ -212,7 +213,7 @@ class WorkerChain(Generic[T]):
                 else:
                     if message.lease is not None or watcher.watch_all:
                         watcher.returned(message)
-                if (context and self._changed(context)) or me.cancelling():
+                if (context and self._changed(context)) or cancelling():
                     return  # what a callback left behind is not for the next one
                 if looks != self._looks:
                     looks, self._resumed = self._looks, True
