@@ -72,8 +72,8 @@ def columns_of(responses: bytes) -> Columns | None:
     if len(message_ids) != count or (attempts and len(attempts) != count):
         return None
     data = fields.data[:]
-    # All begin with data if the greatest does: no tag of a message is less. Otherwise one may have
-    # none, and another have it twice, of which the last counts.
-    if len(data) != count or max(sources)[:1] != _DATA:
+    # All begin with data if the least and the greatest do. Otherwise one may have none, and another
+    # have it twice, of which the last counts.
+    if len(data) != count or not min(sources)[:1] == max(sources)[:1] == _DATA:
         return None
     return Columns(ack_ids, attempts, message_ids, sources, data, merged.subscription_properties)
