@@ -21,7 +21,8 @@ class Gathering(Generic[T]):
         self.max_count = max_count
         self._max_bytes = max_bytes
         self._max_latency = max_latency
-        self._items: list[T] = []
+        self.items: list[T] = []
+        """What there is, in the order it came."""
         self._count = 0
         self._bytes = 0
         self.due_at = math.inf
@@ -38,11 +39,11 @@ class Gathering(Generic[T]):
         """
         complete: list[list[T]] = []
         over = self._count + count > self.max_count or self._bytes + size > self._max_bytes
-        if self._items and over:
+        if self.items and over:
             complete.append(self.take())
-        if not self._items:
+        if not self.items:
             self.due_at = now + self._max_latency
-        self._items.append(item)
+        self.items.append(item)
         self._count += count
         self._bytes += size
         if self._count >= self.max_count or self._bytes >= self._max_bytes:
@@ -51,7 +52,7 @@ class Gathering(Generic[T]):
 
     def take(self) -> list[T]:
         """What there is, as a batch."""
-        items, self._items = self._items, []
+        items, self.items = self.items, []
         self._count = self._bytes = 0
         self.due_at = math.inf
         return items

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+from threading import get_ident
+from typing import TYPE_CHECKING, Self
 
 from pubsub_aio._core.batches import Gathering
 from pubsub_aio._core.leases import Block
 from pubsub_aio._wire import schema
 from pubsub_aio._wire.arrow import ArrowCodec
+from pubsub_aio.config import MIB
+from pubsub_aio.errors import ConfigError
 from pubsub_aio.message import Confirmation, all_confirmed, whole_seconds
 from pubsub_aio.subscriber.alarm import Alarm
+from pubsub_aio.subscriber.assembly import Assembly, Rows, joined
 from pubsub_aio.subscriber.custody import Custody
 from pubsub_aio.subscriber.options import Options
 from pubsub_aio.subscriber.sender import Sender
@@ -25,34 +30,26 @@ ArrowCallback = Callable[["ArrowBatch"], Awaitable[object]]
 _numbers = itertools.count()
 _ALL = "*"  # the key of every batch, where order matters
 
+# To decode many responses together costs less, but the loop waits for it.
+_DECODED_TOGETHER = 2_000
+_BYTES_DECODED_TOGETHER = 10 * MIB
+_DECODED_AFTER = 0.05  # seconds
+
 
 class ArrowBatch:
-    """Messages as an Arrow record batch, held by this subscriber until they are settled together.
-
-    Attributes:
-        records: The messages, one a row, in the order they came.
-    """
+    """Messages as an Arrow record batch, held until they are settled together."""
 
     __slots__ = (
-        *("__weakref__", "_ack_ids", "_custody", "lease", "message_id", "ordering_key"),
-        *("place", "records", "size"),
+        *("__weakref__", "_custody", "_parts", "lease", "message_id", "ordering_key"),
+        *("place", "size"),
     )
 
-    def __init__(
-        self,
-        records: pa.RecordBatch,
-        ack_ids: Any,
-        size: int,
-        custody: ArrowCustody,
-        *,
-        ordered: bool,
-    ) -> None:
+    def __init__(self, parts: list[Rows], custody: ArrowCustody, *, ordered: bool) -> None:
         self.ordering_key = _ALL if ordered else ""
         """With ordering on, all batches count as of one key, and so come one after another."""
-        self.records = records
-        self._ack_ids = ack_ids
+        self._parts = parts
         self._custody = custody
-        self.size = size
+        self.size = sum(rows.size for rows in parts)
         """What it took on the wire, in bytes."""
         self.lease: object | None = None
         """Who keeps it alive; none once it is settled. The library's own."""
@@ -61,16 +58,28 @@ class ArrowBatch:
         self.place = (number,)
 
     def __len__(self) -> int:
-        return int(self.records.num_rows)
+        return sum(map(len, self._parts))
 
     def __repr__(self) -> str:
         return f"ArrowBatch({len(self)} rows)"
 
     @property
+    def records(self) -> pa.RecordBatch:
+        """The messages, one a row, in the order they came.
+
+        A large batch is put together at the first call, which may be made in another thread.
+        """
+        return self._whole().records
+
+    def _whole(self) -> Rows:
+        whole = joined(self._parts)
+        self._parts = [whole]
+        return whole
+
+    @property
     def ack_ids(self) -> list[str]:
         """The ids of these deliveries, in the order of the rows."""
-        ids: list[str] = self._ack_ids.to_pylist()
-        return ids
+        return [ack_id for rows in self._parts for ack_id in rows.ack_ids.to_pylist()]
 
     @property
     def ack_id(self) -> str:
@@ -85,6 +94,16 @@ class ArrowBatch:
         """All of it is to come again, after that many seconds, 0 to 600."""
         self._custody.nack(self, whole_seconds(delay, "delay"))
 
+    def ack_all_but(self, rows: Iterable[int], *, delay: float = 0.0) -> None:
+        """Ack all of it but these rows, which are to come again after that many seconds, 0 to 600.
+
+        Where order matters what is behind the first of them comes again as well.
+        """
+        numbers = sorted({*rows})
+        if numbers and not 0 <= numbers[0] <= numbers[-1] < len(self):
+            raise ConfigError(f"rows must be from 0 to {len(self) - 1}, not {numbers}")
+        self._custody.ack_all_but(self, numbers, whole_seconds(delay, "delay"))
+
     async def ack_with_response(self) -> None:
         """Ack all of it; returns when the server has confirmed every row.
 
@@ -98,9 +117,21 @@ class ArrowBatch:
 
     def leave_out(self, ack_ids: set[str]) -> None:
         """Forget rows. The library's own."""
-        kept = [ack_id not in ack_ids for ack_id in self.ack_ids]
-        self.records = self.records.filter(kept)
-        self._ack_ids = self._ack_ids.filter(kept)
+        self._keep([ack_id not in ack_ids for ack_id in self.ack_ids])
+
+    def split_off(self, rows: Sequence[int]) -> list[str]:
+        """Keep these rows only; returns the ack ids of the others. The library's own."""
+        kept = [False] * len(self)
+        for row in rows:
+            kept[row] = True
+        others = [ack_id for ack_id, stays in zip(self.ack_ids, kept, strict=True) if not stays]
+        self._keep(kept)
+        return others
+
+    def _keep(self, kept: list[bool]) -> None:
+        whole = self._whole()
+        records, ack_ids = whole.records.filter(kept), whole.ack_ids.filter(kept)
+        self._parts = [replace(whole, records=records, ack_ids=ack_ids)]
 
     def renew_with(self, copy: Self) -> None:
         """Batches are never copies of one another. The library's own."""
@@ -114,7 +145,9 @@ class ArrowCustody(Custody[ArrowBatch]):
         options: How the subscription is to be.
         report: Is told of what should not happen.
         codec: Decodes responses.
-        gathering: When a batch is complete.
+        max_messages: How many rows make a batch.
+        max_bytes: How many bytes make one.
+        max_latency: Seconds that a row waits for others.
     """
 
     def __init__(
@@ -124,13 +157,27 @@ class ArrowCustody(Custody[ArrowBatch]):
         report: Callable[[str, str], None],
         *,
         codec: ArrowCodec,
-        gathering: Gathering[list[bytes]],
+        max_messages: int,
+        max_bytes: int,
+        max_latency: float,
     ) -> None:
         super().__init__(sender, options, report)
         self.knows_what_comes_again = False
         self._codec = codec
-        self._gathering = gathering
+        self._arrived: Gathering[tuple[float, list[bytes]]] = Gathering(
+            max_count=min(max_messages, _DECODED_TOGETHER),
+            max_bytes=min(max_bytes, _BYTES_DECODED_TOGETHER),
+            max_latency=min(max_latency, _DECODED_AFTER),
+        )
         self._due = Alarm(self._on_due)
+        self.assembly = Assembly(
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+            max_latency=max_latency,
+            hand_over=self._complete,
+            keep_alive=self._keep_alive,
+        )
+        """What was decoded, until it makes a batch."""
 
     # Arrival
 
@@ -143,25 +190,31 @@ class ArrowCustody(Custody[ArrowBatch]):
         if not count:
             return False
         now = self._loop.time()
-        for batch in self._gathering.add(responses, size=len(data), count=count, now=now):
-            self._decode_all(batch)
-        if self._closed and len(self._gathering):
-            self._decode_all(self._gathering.take())
+        for arrived in self._arrived.add((now, responses), size=len(data), count=count, now=now):
+            self._decode_all(arrived)
+        if self._closed:
+            self._complete_all()
         if self._due.at == math.inf:
-            self._due.set(self._gathering.due_at)
+            self._due.set(self._arrived.due_at)
         return True
 
+    @property
+    def wanted(self) -> int:
+        """How many more messages may be asked for, where the server is asked for each."""
+        return super().wanted - len(self._arrived) - len(self.assembly)
+
     def _on_due(self) -> None:
-        """What was gathered has waited long enough, unless it went and other came."""
-        if self._gathering.due_at <= self._loop.time():
-            self._decode_all(self._gathering.take())
-        self._due.set(self._gathering.due_at)
+        """What arrived has waited long enough, unless it went and other came."""
+        if self._arrived.due_at <= self._loop.time():
+            self._decode_all(self._arrived.take())
+        self._due.set(self._arrived.due_at)
 
-    def _decode_all(self, taken_in: list[list[bytes]]) -> None:
-        self._decode([response for responses in taken_in for response in responses])
+    def _decode_all(self, arrived: list[tuple[float, list[bytes]]]) -> None:
+        responses = [response for _, responses in arrived for response in responses]
+        self._decode(responses, came_at=arrived[0][0])
 
-    def _decode(self, responses: list[bytes]) -> None:
-        """Turn responses into a batch; one that cannot be read does not cost the others."""
+    def _decode(self, responses: list[bytes], *, came_at: float) -> None:
+        """Turn responses into rows; one that cannot be read does not cost the others."""
         try:
             records, ack_ids = self._codec.decode(responses)
         except ValueError as error:
@@ -169,10 +222,21 @@ class ArrowCustody(Custody[ArrowBatch]):
                 self._report("warning", f"a response cannot be read, it comes again: {error}")
                 return
             for response in responses:
-                self._decode([response])
+                self._decode([response], came_at=came_at)
             return
         size = sum(map(len, responses))
-        batch = ArrowBatch(records, ack_ids, size, self, ordered=self.ordered is not False)
+        self.assembly.add(Rows(records, ack_ids, size, came_at))
+
+    def _keep_alive(self, ack_ids: list[str]) -> float:
+        """Have rows kept for whom no batch is complete yet; returns for how many seconds."""
+        self.counts["extended"] += len(ack_ids)
+        self._sender.extend(ack_ids, extension := self.extension)
+        self._sender.flush()
+        return extension
+
+    def _complete(self, parts: list[Rows]) -> None:
+        """Rows make a batch."""
+        batch = ArrowBatch(parts, self, ordered=self.ordered is not False)
         if self._lanes.is_restarting(_ALL):
             self.counts["received"] += len(batch)
             self.counts["stale"] += 1
@@ -180,10 +244,16 @@ class ArrowCustody(Custody[ArrowBatch]):
         else:
             self._take_in(self._block(batch), [batch])
 
+    def _complete_all(self) -> None:
+        """Whatever has come makes a batch."""
+        if len(self._arrived):
+            self._decode_all(self._arrived.take())
+        if len(self.assembly):
+            self._complete(self.assembly.take())
+
     def give_back_aside(self) -> None:
         """Give back what came and was not kept."""
-        if len(self._gathering):
-            self._decode_all(self._gathering.take())
+        self._complete_all()
         super().give_back_aside()
 
     def trust(self) -> None:
@@ -216,6 +286,25 @@ class ArrowCustody(Custody[ArrowBatch]):
 
     # Settling
 
+    def ack_all_but(self, batch: ArrowBatch, rows: list[int], seconds: int) -> None:
+        """Ack a batch, and give back these rows of it."""
+        if get_ident() != self._thread:
+            self._hop(self.ack_all_but, batch, rows, seconds)
+        elif not rows:
+            self.ack(batch)
+        elif batch.lease is None:
+            self._too_late(batch, None)
+        else:
+            if self.ordered is not False:
+                rows = [*range(rows[0], len(batch))]
+            place, acked = batch.place, batch.split_off(rows)
+            if self.ordered is not False and self.exactly_once:
+                self._sender.ack_in_order(_ALL, place, acked)
+            else:
+                self._sender.acks += acked
+                self._sender.acks_wait()
+            self.nack(batch, seconds)
+
     def confirmations(self, batch: ArrowBatch) -> list[Confirmation]:
         """One for each row of a batch that is about to be acked."""
         if batch.lease is None:
@@ -236,6 +325,5 @@ class ArrowCustody(Custody[ArrowBatch]):
     def close(self) -> None:
         """Lease no more; give back what waits to be leased."""
         self._due.set(math.inf)
-        if len(self._gathering):
-            self._decode_all(self._gathering.take())
+        self._complete_all()
         super().close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import overload
 
@@ -17,13 +16,11 @@ from pubsub_aio.subscriber.custody import Custody
 BatchCallback = Callable[["Batch"], Awaitable[object]]
 
 
-def check_batch(
-    max_messages: int, max_bytes: int, max_latency: float, *, most_latency: float = math.inf
-) -> None:
+def check_batch(max_messages: int, max_bytes: int, max_latency: float) -> None:
     """Refuse limits of a batch that cannot be."""
     check("max_messages", max_messages, 1, whole=True)
     check("max_bytes", max_bytes, 1, whole=True)
-    check("max_latency", max_latency, 0, most_latency)
+    check("max_latency", max_latency, 0)
 
 
 def for_batches(max_messages: int, max_bytes: int) -> FlowControl:

@@ -10,26 +10,27 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from pubsub_aio._core.batches import Gathering
 from pubsub_aio._wire.transport import Transport
-from pubsub_aio.config import MIB, FlowControl
+from pubsub_aio.config import MIB, FlowControl, check
 from pubsub_aio.errors import ConfigError
 from pubsub_aio.message import Message
 from pubsub_aio.subscriber.batches import BatchCallback, BatchConsumer, check_batch, for_batches
 from pubsub_aio.subscriber.callbacks import WorkerChain
 from pubsub_aio.subscriber.calls import SubscriberCalls
 from pubsub_aio.subscriber.custody import Custody
-from pubsub_aio.subscriber.engine import Kind
+from pubsub_aio.subscriber.engine import Consumer, Kind
 from pubsub_aio.subscriber.inbox import Inbox
 from pubsub_aio.subscriber.loops import on_signals
 from pubsub_aio.subscriber.messages import MessageCustody
 from pubsub_aio.subscriber.options import Options, SubscribeOptions, complete
 from pubsub_aio.subscriber.schedulers import AnyCallback, Scheduler, check_callback, in_loop
 from pubsub_aio.subscriber.sender import Sender
+from pubsub_aio.subscriber.slots import Slots
 from pubsub_aio.subscriber.subscription import Setting, Subscription
 
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials
 
-    from pubsub_aio.subscriber.arrow import ArrowCallback, ArrowCustody
+    from pubsub_aio.subscriber.arrow import ArrowBatch, ArrowCallback, ArrowCustody
 
 
 class SubscriberClient(SubscriberCalls):
@@ -198,6 +199,7 @@ class SubscriberClient(SubscriberCalls):
         max_messages: int = 2_000,
         max_bytes: int = 10 * MIB,
         max_latency: float = 0.05,
+        max_concurrent: int | None = None,
         flow_control: FlowControl | None = None,
         **options: Unpack[SubscribeOptions],
     ) -> Subscription:
@@ -209,10 +211,11 @@ class SubscriberClient(SubscriberCalls):
         Args:
             subscription: Its name.
             callback: Called with each `ArrowBatch`. If it raises, the batch is nacked.
-            max_messages: How many messages make a batch; more come together only if the server
-                sent them so.
-            max_bytes: How many bytes make one.
-            max_latency: Seconds that a message waits for others, 5 at most.
+            max_messages: How many messages make a batch.
+            max_bytes: How many bytes make one, about.
+            max_latency: Seconds that a message waits for others.
+            max_concurrent: How many callbacks run at once. While so many run what comes is
+                gathered, so that the next batch is the larger. No limit unless told.
             flow_control: How much may be held at once; room for four batches unless told otherwise.
             **options: See `SubscribeOptions`.
         """
@@ -220,19 +223,35 @@ class SubscriberClient(SubscriberCalls):
         from pubsub_aio.subscriber.arrow import ArrowCustody
 
         check_callback(callback, "a batch")
-        check_batch(max_messages, max_bytes, max_latency, most_latency=5.0)
+        check_batch(max_messages, max_bytes, max_latency)
+        if max_concurrent is not None:
+            check("max_concurrent", max_concurrent, 1, whole=True)
         flow = flow_control or for_batches(max_messages, max_bytes)
         codec = ArrowCodec()
 
         def custody(
             sender: Sender, options: Options, report: Callable[[str, str], None]
         ) -> ArrowCustody:
-            gathering: Gathering[list[bytes]] = Gathering(
-                max_count=max_messages, max_bytes=max_bytes, max_latency=max_latency
+            return ArrowCustody(
+                sender,
+                options,
+                report,
+                codec=codec,
+                max_messages=max_messages,
+                max_bytes=max_bytes,
+                max_latency=max_latency,
             )
-            return ArrowCustody(sender, options, report, codec=codec, gathering=gathering)
 
-        kind = Kind(custody=custody, consumer=lambda custody: WorkerChain(callback, custody))
+        def consumer(custody: Custody[ArrowBatch]) -> Consumer[ArrowBatch]:
+            if max_concurrent is None:
+                return WorkerChain(callback, custody)
+            assert isinstance(custody, ArrowCustody)  # noqa: S101 - tells the type checker
+            slots = Slots(callback, custody, max_concurrent)
+            custody.assembly.has_taker = lambda: slots.any_free
+            slots.on_free = custody.assembly.look
+            return slots
+
+        kind = Kind(custody=custody, consumer=consumer)
         return self._begin(subscription, kind, flow, options)
 
     def messages(
