@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -92,8 +92,7 @@ class SubscriberCalls:
         """
         self._check_open()
         name = self._name(subscription)
-        full_topic = names.full_name(topic, "topics", self._project)
-        request = schema.Subscription(name=name, topic=full_topic)
+        request = schema.Subscription(name=name, topic=self.topic_name(topic))
         codec.with_settings(request, settings)
         created = self._loop.now_or_later(self._create(request, [*settings], timeout))
         if isinstance(created, asyncio.Task):
@@ -203,6 +202,26 @@ class SubscriberCalls:
             request.time.FromDatetime(target)
         await self._open()
         await self._transport.call("Seek", request.SerializeToString(), timeout=timeout)
+
+    async def forward(
+        self,
+        topic: str,
+        *,
+        data: bytes,
+        attributes: Mapping[str, str],
+        ordering_key: str,
+        timeout: float = CALL_TIMEOUT,
+    ) -> None:
+        """Publish what was received to another topic. The library's own."""
+        message = schema.PubsubMessage(data=data, attributes=attributes, ordering_key=ordering_key)
+        request = schema.PublishRequest(topic=self.topic_name(topic), messages=[message])
+        await self._open()
+        data = request.SerializeToString()
+        await call_patiently(self._transport, "Publish", data, timeout=timeout)
+
+    def topic_name(self, topic: str) -> str:
+        """The full name of a topic. The library's own."""
+        return names.full_name(topic, "topics", self._project)
 
     async def _end_creations(self) -> None:
         """End creations that nobody waited for."""

@@ -68,6 +68,7 @@ class Subscription(asyncio.Future[None]):
         self._hurry = asyncio.Event()
         self._started = asyncio.Event()
         self._was_cancelled = False
+        self._failure: Exception | None = None
 
     # Life
 
@@ -108,8 +109,8 @@ class Subscription(asyncio.Future[None]):
         if error := starting.result():
             raise error
         await self._engine.run(self._stop, self._hurry)
-        if self._engine.failure:
-            raise self._engine.failure
+        if failure := self._engine.failure or self._failure:
+            raise failure
 
     def _end(self, error: BaseException | None) -> None:
         """Have the future done."""
@@ -147,6 +148,12 @@ class Subscription(asyncio.Future[None]):
         if self._stop.is_set():
             self._hurry.set()
         self._stop.set()
+
+    def fail(self, error: Exception) -> None:
+        """Stop, and have the future raise this error. The library's own."""
+        self._failure = self._failure or error
+        if not self.stopping:
+            self.stop()
 
     @property
     def stopping(self) -> bool:

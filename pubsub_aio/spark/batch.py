@@ -1,0 +1,96 @@
+"""A micro-batch as its handler sees it, and what became of it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Outcome = Literal["acked", "bisected", "failed", "timed out", "cancelled"]
+
+
+class MicroBatch:
+    """Messages that are handed to Spark together.
+
+    Attributes:
+        id: Unlike that of any other; a message that comes again comes in a batch with another id.
+        part_of: The id of the batch that failed, if this is a part of it that is tried alone;
+            otherwise empty.
+    """
+
+    __slots__ = ("_records", "_rows", "id", "part_of")
+
+    def __init__(self, rows: int, records: Callable[[], pa.RecordBatch]) -> None:
+        self.id = uuid.uuid4().hex
+        self.part_of = ""
+        self._rows = rows
+        self._records: pa.RecordBatch | Callable[[], pa.RecordBatch] = records
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def __repr__(self) -> str:
+        return f"MicroBatch({self.id}, {len(self)} messages)"
+
+    @property
+    def records(self) -> pa.RecordBatch:
+        """The rows of the DataFrame, as Arrow has them."""
+        if callable(self._records):
+            self._records = self._records()
+        return self._records
+
+    @property
+    def message_ids(self) -> list[str]:
+        """The ids of its messages, in the order of the rows."""
+        ids: list[str] = self.records.column("message_id").to_pylist()
+        return ids
+
+    def part(self, rows: range) -> MicroBatch:
+        """Some of its rows, to be tried alone. The library's own."""
+        whole = self.records
+        part = MicroBatch(len(rows), lambda: whole.slice(rows.start, len(rows)))
+        part.part_of = self.id
+        return part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchReport:
+    """What became of a micro-batch."""
+
+    id: str
+    """The batch."""
+
+    outcome: Outcome
+    """`"acked"` if its handler returned; `"bisected"` if it failed, and some of its rows went
+    through alone; `"failed"` if nothing did; `"timed out"` if it took longer than
+    `max_batch_duration`; `"cancelled"` if the subscription ended first."""
+
+    rows: int
+    """Its messages."""
+
+    size: int
+    """What they took on the wire, in bytes."""
+
+    seconds: float
+    """How long it took."""
+
+    acked: int
+    """Messages that are dealt with, those that were dead-lettered included."""
+
+    dead_lettered: int = 0
+    """Messages that were published to the dead-letter topic."""
+
+    poisonous: tuple[str, ...] = ()
+    """The ids of messages with which the handler failed, while it worked with others."""
+
+    error: BaseException | None = None
+    """What was raised first."""
+
+    @property
+    def nacked(self) -> int:
+        """Messages that come again."""
+        return self.rows - self.acked

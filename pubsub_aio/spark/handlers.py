@@ -1,0 +1,150 @@
+"""Calls the user's function with a DataFrame, away from the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, Protocol
+
+from pubsub_aio.errors import ConfigError
+from pubsub_aio.spark.batch import MicroBatch
+from pubsub_aio.spark.frames import dataframe
+from pubsub_aio.spark.jobs import Jobs
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Handle = Callable[["DataFrame", MicroBatch], object]
+
+_INTERRUPT_EVERY = 1.0  # seconds, for a handler that begins one job after another
+
+log = logging.getLogger("pubsub_aio.spark")
+
+
+class Handler(Protocol):
+    """Who does something with a micro-batch."""
+
+    async def run(self, batch: MicroBatch) -> Exception | None:
+        """Deal with a batch; returns what was raised, if anything was."""
+
+    async def ended(self, batch: MicroBatch) -> None:
+        """Return when nothing runs any more for a batch whose `run` was cancelled."""
+
+    def close(self) -> None:
+        """No more batches come."""
+
+
+class SparkHandler:
+    """Hands micro-batches to a function as DataFrames.
+
+    A plain function runs in a thread. An async one runs in the loop, but what it does with Spark
+    should not.
+
+    Args:
+        spark: Where the DataFrames are made.
+        handle: The function.
+        max_in_flight: How many threads there are.
+    """
+
+    def __init__(self, spark: SparkSession, handle: Handle, *, max_in_flight: int) -> None:
+        check_handle(handle)
+        self._spark = spark
+        self._handle = handle
+        self._is_async = inspect.iscoroutinefunction(handle) or inspect.iscoroutinefunction(
+            getattr(handle, "__call__", None)  # noqa: B004 - an object with an async __call__
+        )
+        self._jobs = Jobs(spark)
+        self._threads = ThreadPoolExecutor(max_in_flight, thread_name_prefix="pubsub-aio spark")
+        self._interrupters = ThreadPoolExecutor(
+            max_in_flight, thread_name_prefix="pubsub-aio interrupts"
+        )
+        self._running: dict[MicroBatch, Future[object]] = {}
+
+    async def run(self, batch: MicroBatch) -> Exception | None:
+        """Deal with a batch; returns what was raised, if anything was.
+
+        Raises:
+            Exception: Spark itself is gone, and every batch would fail.
+        """
+        error = await self._run(batch)
+        if error is not None:
+            await asyncio.to_thread(self._jobs.check_alive)
+        return error
+
+    async def _run(self, batch: MicroBatch) -> Exception | None:
+        try:
+            result = await self._in_thread(batch, self._make if self._is_async else self._call)
+            if isinstance(result, Exception):
+                return result
+            if self._is_async:
+                result = self._handle(result, batch)  # type: ignore[arg-type] # a DataFrame
+            if inspect.isawaitable(result):
+                await result
+        except Exception as error:  # noqa: BLE001 - whatever it is, the batch has failed
+            return error
+        return None
+
+    async def _in_thread(self, batch: MicroBatch, work: Callable[[MicroBatch], object]) -> object:
+        running = self._threads.submit(self._tagged, batch, work)
+        self._running[batch] = running
+        running.add_done_callback(lambda _: self._running.pop(batch))
+        try:
+            return await asyncio.shield(asyncio.wrap_future(running))
+        except asyncio.CancelledError:
+            self._interrupters.submit(self._interrupt, batch, running)
+            raise
+
+    def _tagged(self, batch: MicroBatch, work: Callable[[MicroBatch], object]) -> object:
+        """Work in a thread; what it raises is returned, for a future cannot carry everything."""
+        try:
+            with self._jobs.tagged(batch.id):
+                return work(batch)
+        except Exception as error:  # noqa: BLE001 - it is told by the loop
+            return error
+
+    def _make(self, batch: MicroBatch) -> DataFrame:
+        return dataframe(self._spark, batch.records)
+
+    def _call(self, batch: MicroBatch) -> object:
+        return self._handle(self._make(batch), batch)
+
+    def _interrupt(self, batch: MicroBatch, running: Future[object]) -> None:
+        """Have Spark fail whatever it runs for a batch, until that has ended."""
+        while not running.done():
+            try:
+                self._jobs.interrupt(batch.id)
+            except Exception:
+                log.exception("the jobs of batch %s cannot be cancelled", batch.id)
+                return
+            wait([running], timeout=_INTERRUPT_EVERY)
+
+    async def ended(self, batch: MicroBatch) -> None:
+        """Return when nothing runs any more for a batch whose `run` was cancelled."""
+        if running := self._running.get(batch):
+            await asyncio.wait([asyncio.wrap_future(running)])
+
+    def close(self) -> None:
+        """No more batches come. What runs goes on to its end."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._interrupters.shutdown(wait=False)
+
+
+def check_handle(handle: object) -> None:
+    """Refuse what cannot be called with a DataFrame and a batch: each would come and go for it."""
+    if not callable(handle):
+        raise ConfigError(
+            f"handle must be a function that takes a DataFrame and a batch, not {handle!r}"
+        )
+    try:
+        signature = inspect.signature(handle)
+    except ValueError:  # some that are written in C do not tell
+        return
+    try:
+        signature.bind(None, None)
+    except TypeError as error:
+        raise ConfigError(
+            f"handle must take a DataFrame and a batch, not {signature}: {error}"
+        ) from error

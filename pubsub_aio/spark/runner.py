@@ -1,0 +1,218 @@
+"""Runs micro-batches: handed over, timed, tried in parts where they fail, and settled."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pubsub_aio.errors import PubSubError
+from pubsub_aio.spark.batch import BatchReport, MicroBatch, Outcome
+from pubsub_aio.spark.bisection import Bisection
+from pubsub_aio.spark.dead_letters import DeadLetters
+from pubsub_aio.spark.frames import columns_of
+from pubsub_aio.spark.handlers import Handler
+from pubsub_aio.spark.suspects import Suspects
+from pubsub_aio.subscriber.arrow import ArrowBatch
+
+log = logging.getLogger("pubsub_aio.spark")
+
+MAX_RETRY_DELAY = 60
+"""Seconds after which what has failed comes again at the latest; the first time it is one."""
+
+_WORDS = {
+    "bisected": "failed, and was tried in parts,",
+    "failed": "failed",
+    "timed out": "was not done",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPolicy:
+    """How batches are dealt with."""
+
+    max_batch_duration: float
+    """Seconds that a batch may take, with all its parts."""
+
+    bisect: bool = False
+    """Whether a batch that fails is tried in parts."""
+
+    max_poisonous: int = 10
+    """How many poisonous messages are looked for in a batch."""
+
+    dead_letters: DeadLetters | None = None
+    """Where poisonous messages go; without it they come again."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far a batch has come."""
+
+    whole: MicroBatch
+    trying: MicroBatch
+    left: list[int]
+    """Rows that have not gone through."""
+    outcome: Outcome = "cancelled"
+    poisonous: list[int] = field(default_factory=list)
+    dead_lettered: int = 0
+    error: Exception | None = None
+
+
+class BatchRunner:
+    """The callback of a subscription to Arrow batches.
+
+    Args:
+        handler: Does something with each.
+        policy: How they are dealt with.
+        on_batch: Is told what became of each.
+
+    Attributes:
+        subscription: The full name of the subscription.
+        on_end: Is told why it is no use to go on.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        policy: BatchPolicy,
+        *,
+        on_batch: Callable[[BatchReport], object] | None = None,
+    ) -> None:
+        self.subscription = ""
+        self.on_end: Callable[[Exception], None] = lambda _: None
+        self._handler = handler
+        self._policy = policy
+        self._on_batch = on_batch
+        self._failures = 0  # batches in a row of which nothing went through
+        self._suspects = Suspects()
+
+    async def __call__(self, arrived: ArrowBatch) -> None:
+        """Deal with a batch; when it returns nothing runs for it any more."""
+        loop = asyncio.get_running_loop()
+        began_at = loop.time()
+        batch = MicroBatch(len(arrived), lambda: columns_of(arrived.records))
+        progress = _Progress(batch, trying=batch, left=[*range(len(batch))])
+        try:
+            async with asyncio.timeout(self._policy.max_batch_duration):
+                await self._try(progress, ordered=bool(arrived.ordering_key))
+        except TimeoutError as error:
+            progress.outcome, progress.error = "timed out", progress.error or error
+        except Exception as error:  # noqa: BLE001 - told to whoever awaits the subscription
+            progress.outcome, progress.error = "cancelled", error
+            self.on_end(error)
+        finally:
+            report = self._report(progress, size=arrived.size, seconds=loop.time() - began_at)
+            self._settle(arrived, progress)
+            self._tell(report)
+        if progress.outcome == "timed out":
+            await self._handler.ended(progress.trying)
+
+    async def _try(self, progress: _Progress, *, ordered: bool) -> None:
+        """Hand over a batch and, if it fails and that is wanted, its parts."""
+        progress.error = await self._handler.run(progress.whole)
+        if progress.error is None:
+            self._suspects.worked()
+            progress.outcome, progress.left = "acked", []
+            return
+        progress.outcome = "failed"
+        if self._policy.bisect:
+            await self._try_parts(progress, ordered=ordered)
+
+    async def _try_parts(self, progress: _Progress, *, ordered: bool) -> None:
+        """Find the rows that make the handler fail, while the others go through."""
+        whole, dead_letters = progress.whole, self._policy.dead_letters
+        # Where order matters nothing may overtake what comes again.
+        most = 1 if ordered and dead_letters is None else self._policy.max_poisonous
+        search = Bisection(len(whole), max_poisonous=most, in_order=ordered)
+        errors = {0: progress.error}
+        while (rows := search.next) is not None:
+            progress.trying = whole.part(rows)
+            error = errors[rows.start] = await self._handler.run(progress.trying)
+            if error is None:
+                search.worked()
+                self._suspects.worked()
+                progress.outcome, progress.left = "bisected", search.left
+            else:
+                search.failed()
+        for row in search.poisonous:
+            message = whole.part(range(row, row + 1))
+            if not self._suspects.blame(message.message_ids[0]) and not search.works:
+                continue  # it may not be the message that is at fault
+            progress.poisonous.append(row)
+            if dead_letters and await self._bury(message, errors[row], dead_letters):
+                progress.dead_lettered += 1
+                progress.left.remove(row)
+                progress.outcome = "bisected"
+
+    async def _bury(
+        self, message: MicroBatch, error: Exception | None, dead_letters: DeadLetters
+    ) -> bool:
+        """Publish a message to the dead-letter topic; returns whether it is there."""
+        try:
+            await dead_letters.send(message.records, subscription=self.subscription, error=error)
+        except PubSubError:
+            log.exception(
+                "%s: message %s cannot be published to %s, and comes again",
+                self.subscription,
+                message.message_ids[0],
+                dead_letters.topic,
+            )
+            return False
+        return True
+
+    def _settle(self, arrived: ArrowBatch, progress: _Progress) -> None:
+        """Ack what went through, and give back the rest."""
+        if len(progress.left) < len(progress.whole):
+            self._failures = 0
+        elif progress.outcome != "cancelled":
+            self._failures += 1
+        if not progress.left:
+            arrived.ack()
+        else:
+            arrived.ack_all_but(progress.left, delay=self._delay(arrived, progress))
+
+    def _delay(self, arrived: ArrowBatch, progress: _Progress) -> float:
+        """Seconds after which what is left comes again."""
+        if progress.outcome == "cancelled":
+            return 0.0
+        if progress.left == progress.poisonous and not arrived.ordering_key:
+            return MAX_RETRY_DELAY
+        return min(2.0 ** min(max(0, self._failures - 1), 10), MAX_RETRY_DELAY)
+
+    def _report(self, progress: _Progress, *, size: int, seconds: float) -> BatchReport:
+        """What became of a batch."""
+        batch = progress.whole
+        poisonous = [batch.part(range(row, row + 1)).message_ids[0] for row in progress.poisonous]
+        return BatchReport(
+            id=batch.id,
+            outcome=progress.outcome,
+            rows=len(batch),
+            size=size,
+            seconds=seconds,
+            acked=len(batch) - len(progress.left),
+            dead_lettered=progress.dead_lettered,
+            poisonous=tuple(poisonous),
+            error=progress.error,
+        )
+
+    def _tell(self, report: BatchReport) -> None:
+        """Say what became of a batch."""
+        if report.outcome not in ("acked", "cancelled"):
+            log.error(
+                "%s: a batch of %d messages %s after %.1f s: %d come again, %d are dead letters%s",
+                self.subscription,
+                report.rows,
+                _WORDS[report.outcome],
+                report.seconds,
+                report.nacked,
+                report.dead_lettered,
+                f"; poisonous: {', '.join(report.poisonous)}" if report.poisonous else "",
+                exc_info=report.error,
+            )
+        if self._on_batch is None:
+            return
+        try:
+            self._on_batch(report)
+        except Exception:
+            log.exception("%s: on_batch failed", self.subscription)

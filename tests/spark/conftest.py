@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pubsub_aio import SubscriberClient
+from pubsub_aio.emulator import Emulator
+from tests.spark.wire import BURIED, TOPIC, WORKER, Lake, client_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+if importlib.util.find_spec("pyspark") is None:  # the extra `spark` is not installed
+    collect_ignore_glob = ["*"]
+
+FOLDER = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Before 4.2 PySpark leaves sockets to the JVM open after every `collect()`."""
+    unclosed = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning:socket")
+    for item in items:
+        if item.path.is_relative_to(FOLDER):
+            item.add_marker(unclosed)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one session of this process, as users get it."""
+    from pubsub_aio.spark.session import session
+
+    made = session()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+async def emulator() -> AsyncIterator[Emulator]:
+    async with Emulator() as running:
+        running.create_subscription(WORKER, TOPIC)
+        running.create_topic(BURIED)
+        yield running
+
+
+@pytest.fixture(params=["grpc", "rest"])
+async def either_client(
+    emulator: Emulator, request: pytest.FixtureRequest
+) -> AsyncIterator[SubscriberClient]:
+    async with client_of(emulator, transport=request.param) as client:
+        yield client
+
+
+@pytest.fixture
+async def client(emulator: Emulator) -> AsyncIterator[SubscriberClient]:
+    async with client_of(emulator) as client:
+        yield client
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path / "lake")

@@ -1,0 +1,118 @@
+"""Which rows make a function fail."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pubsub_aio.spark.bisection import Bisection
+from pubsub_aio.spark.suspects import Suspects
+
+
+def search(
+    rows: int, poisonous: set[int], *, most: int = 1_000, in_order: bool = False
+) -> tuple[Bisection, list[range]]:
+    """Let it find these rows; gives what it tried, too."""
+    bisection = Bisection(rows, max_poisonous=most, in_order=in_order)
+    tried = []
+    while (trying := bisection.next) is not None:
+        tried.append(trying)
+        if poisonous.isdisjoint(trying):
+            bisection.worked()
+        else:
+            bisection.failed()
+    return bisection, tried
+
+
+def test_the_only_poisonous_row_is_found_by_halves() -> None:
+    bisection, tried = search(8, {5})
+
+    assert bisection.poisonous == bisection.left == [5]
+    assert bisection.works
+    assert tried == [range(4), range(4, 8), range(4, 6), range(4, 5), range(5, 6), range(6, 8)]
+
+
+def test_a_single_row_that_fails_does_not_tell_whether_others_would() -> None:
+    bisection, tried = search(1, {0})
+
+    assert (bisection.poisonous, bisection.left, bisection.works, tried) == ([0], [0], False, [])
+
+
+def test_where_nothing_goes_through_that_is_said() -> None:
+    bisection, _ = search(4, {0, 1, 2, 3})
+
+    assert bisection.poisonous == bisection.left == [0, 1, 2, 3]
+    assert not bisection.works
+
+
+def test_the_search_is_given_up_after_so_many() -> None:
+    bisection, _ = search(100, set(range(10, 90)), most=3)
+
+    assert bisection.poisonous == [10, 11, 12]
+    assert bisection.left == list(range(10, 100))
+
+
+def test_rows_that_go_through_are_looked_for_at_both_ends() -> None:
+    """Otherwise a few that fail at one end would keep all the others waiting."""
+    bisection, _ = search(1_000, set(range(50)), most=10)
+
+    assert bisection.works
+    assert bisection.poisonous[:1] == [0]
+
+
+def test_in_order_all_before_the_first_goes_through_and_nothing_behind_it() -> None:
+    bisection, _ = search(16, {6, 9}, most=1, in_order=True)
+
+    assert bisection.poisonous == [6]
+    assert bisection.left == list(range(6, 16))
+
+
+@given(data=st.data(), rows=st.integers(2, 300))
+def test_every_poisonous_row_is_found_and_every_other_goes_through_once(
+    data: st.DataObject, rows: int
+) -> None:
+    poisonous = data.draw(st.sets(st.integers(0, rows - 1), max_size=8))
+    bisection, tried = search(rows, poisonous)
+    through = [row for trying in tried if poisonous.isdisjoint(trying) for row in trying]
+
+    assert bisection.poisonous == bisection.left == sorted(poisonous)
+    assert sorted(through) == [row for row in range(rows) if row not in poisonous]
+    assert len(tried) <= 2 + 2 * len(poisonous) * math.ceil(math.log2(rows))
+
+
+@given(data=st.data(), rows=st.integers(1, 100), most=st.integers(1, 5), in_order=st.booleans())
+def test_none_is_lost_however_it_ends(
+    data: st.DataObject, rows: int, most: int, *, in_order: bool
+) -> None:
+    poisonous = data.draw(st.sets(st.integers(0, rows - 1)))
+    bisection, tried = search(rows, poisonous, most=most, in_order=in_order)
+    through = [row for trying in tried if poisonous.isdisjoint(trying) for row in trying]
+
+    assert sorted([*through, *bisection.left]) == list(range(rows))
+    assert bisection.works == bool(through)
+    if in_order and rows > 1:
+        assert through == sorted(through)
+        assert bisection.poisonous == sorted(poisonous)[:most]
+
+
+def test_a_message_that_fails_before_and_after_a_success_is_to_blame() -> None:
+    suspects = Suspects()
+
+    assert not suspects.blame("a")
+    assert not suspects.blame("a")
+    suspects.worked()
+    assert suspects.blame("a")
+    assert not suspects.blame("b")
+
+
+def test_no_more_suspects_are_remembered_than_may_be() -> None:
+    suspects = Suspects()
+    suspects.blame("first")
+    for number in range(10_000):
+        suspects.blame(f"{number}")
+    suspects.worked()
+
+    assert not suspects.blame("first")
+    assert suspects.blame("9999")

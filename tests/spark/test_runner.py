@@ -1,0 +1,493 @@
+"""What becomes of micro-batches, in virtual time and without Spark."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from itertools import pairwise
+
+import pytest
+
+from pubsub_aio import SubscriberClient, Subscription
+from pubsub_aio.spark.batch import BatchReport, MicroBatch
+from pubsub_aio.spark.dead_letters import DeadLetters
+from pubsub_aio.spark.runner import BatchPolicy, BatchRunner
+from pubsub_aio.testing import MemoryEmulator
+from tests.subscriber.conftest import HOUR, TOPIC, WORKER, client_of, now, publish, virtual
+
+BURIED = "buried"
+
+
+class Work:
+    """A handler: fails with some messages, takes its time, and notes what went through."""
+
+    def __init__(
+        self, poison: set[int] | None = None, *, seconds: float = 0.0, stubborn: float = 0.0
+    ) -> None:
+        self.poison = poison or set()
+        self.down_until = 0.0
+        self.seconds = seconds
+        self.stubborn = stubborn
+        self.calls: list[tuple[float, list[int]]] = []
+        self.through: list[int] = []
+        self.running = self.peak = 0
+        self.ended_at: list[float] = []
+        self.gone: Exception | None = None
+
+    async def run(self, batch: MicroBatch) -> Exception | None:
+        numbers = [int(data.strip(b"ab")) for data in batch.records.column("data").to_pylist()]
+        self.calls.append((round(now(), 1), numbers))
+        self.running += 1
+        self.peak = max(self.peak, self.running)
+        try:
+            await asyncio.sleep(self.seconds)
+        finally:
+            self.running -= 1
+        if self.gone:
+            raise self.gone
+        if now() < self.down_until or not self.poison.isdisjoint(numbers):
+            return ValueError(f"cannot work with {numbers[:3]}")
+        self.through += numbers
+        return None
+
+    async def ended(self, batch: MicroBatch) -> None:
+        del batch
+        await asyncio.sleep(self.stubborn)
+        self.ended_at.append(now())
+
+    def close(self) -> None: ...
+
+
+class Site:
+    """A subscription to micro-batches."""
+
+    def __init__(self, emulator: MemoryEmulator, client: SubscriberClient) -> None:
+        self.emulator = emulator
+        self.client = client
+        self.reports: list[BatchReport] = []
+
+    def subscribe(
+        self,
+        work: Work,
+        *,
+        max_messages: int = 100,
+        max_batch_duration: float = 600,
+        bisect: bool = False,
+        max_poisonous: int = 10,
+        dead_letters: bool = False,
+    ) -> Subscription:
+        policy = BatchPolicy(
+            max_batch_duration=max_batch_duration,
+            bisect=bisect,
+            max_poisonous=max_poisonous,
+            dead_letters=DeadLetters(self.client, BURIED) if dead_letters else None,
+        )
+        runner = BatchRunner(work, policy, on_batch=self.reports.append)
+        live = self.client.subscribe_arrow(
+            WORKER, runner, max_messages=max_messages, max_concurrent=1
+        )
+        runner.subscription, runner.on_end = live.name, live.fail
+        return live
+
+    @property
+    def outcomes(self) -> list[tuple[str, int, int]]:
+        return [(report.outcome, report.acked, report.nacked) for report in self.reports]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        await self.emulator.until(condition, timeout=HOUR)
+
+    async def all_done(self) -> None:
+        await self.until(lambda: self.emulator.backlog(WORKER) == 0)
+
+    def buried(self) -> list[bytes]:
+        return [message.data for message in self.emulator.messages(BURIED)]
+
+
+@asynccontextmanager
+async def site_of(emulator: MemoryEmulator, **settings: object) -> AsyncIterator[Site]:
+    emulator.create_subscription(WORKER, TOPIC, **settings)
+    emulator.create_topic(BURIED)
+    async with client_of(emulator) as client:
+        yield Site(emulator, client)
+
+
+@virtual
+async def test_a_batch_that_was_handled_is_acked(emulator: MemoryEmulator) -> None:
+    async with site_of(emulator) as site:
+        work = Work(seconds=100)
+        site.subscribe(work)
+        publish(emulator, 30)
+        await site.all_done()
+
+        assert work.through == list(range(30))
+        (report,) = site.reports
+        assert (report.outcome, report.rows, report.acked, report.nacked) == ("acked", 30, 30, 0)
+        assert (report.seconds, report.error, report.poisonous) == (100, None, ())
+        assert report.size > 30
+
+
+@virtual
+async def test_a_batch_that_failed_comes_again_later_and_later(emulator: MemoryEmulator) -> None:
+    """Until it is handled; the first time after a second, in the end after a minute."""
+    async with site_of(emulator) as site:
+        work = Work()
+        work.down_until = 300.0
+        site.subscribe(work)
+        publish(emulator, 3)
+        await site.all_done()
+
+        times = [time for time, _ in work.calls]
+        waits = [after - before for before, after in pairwise(times)]
+        assert [round(wait) for wait in waits] == [1, 2, 4, 8, 16, 32, 60, 60, 60, 60]
+        assert [outcome for outcome, _, _ in site.outcomes] == ["failed"] * 10 + ["acked"]
+        assert all(isinstance(report.error, ValueError) for report in site.reports[:-1])
+        assert sorted(work.through) == [0, 1, 2]
+
+
+@virtual
+async def test_after_a_success_a_failure_is_the_first_again(emulator: MemoryEmulator) -> None:
+    async with site_of(emulator) as site:
+        work = Work()
+        site.subscribe(work)
+        for _ in range(2):
+            work.down_until = now() + 10
+            before = len(work.calls)
+            publish(emulator, 1)
+            await site.all_done()
+            times = [time for time, _ in work.calls[before:]]
+            assert round(times[1] - times[0]) == 1
+
+
+@virtual
+async def test_a_batch_that_takes_too_long_has_failed(
+    emulator: MemoryEmulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Visibly: it is logged and reported; its messages come again at once."""
+    async with site_of(emulator) as site:
+        work = Work(seconds=HOUR)
+        site.subscribe(work, max_batch_duration=20)
+        publish(emulator, 5)
+        await site.until(lambda: len(work.calls) == 2)
+        work.seconds = 0
+        await site.all_done()
+
+        first = site.reports[0]
+        assert (first.outcome, first.seconds, first.nacked) == ("timed out", 20, 5)
+        assert isinstance(first.error, TimeoutError)
+        assert sorted(work.through) == list(range(5))
+        assert "a batch of 5 messages was not done after 20.0 s: 5 come again" in caplog.text
+
+
+@virtual
+async def test_a_batch_that_cannot_be_stopped_keeps_its_place(emulator: MemoryEmulator) -> None:
+    """Or ever more of them would run; but what it holds goes back."""
+    async with site_of(emulator) as site:
+        work = Work(seconds=HOUR, stubborn=100)
+        site.subscribe(work, max_batch_duration=20)
+        publish(emulator, 5)
+        await site.until(lambda: bool(site.reports))
+        assert [one.modacks[-1].seconds for one in emulator.messages(TOPIC)] == [1] * 5
+        work.seconds = 0
+        await site.all_done()
+
+        assert work.ended_at == [pytest.approx(120, abs=1)]
+        assert work.calls[1][0] >= 120
+
+
+@virtual
+async def test_messages_are_held_as_long_as_their_batch_takes(emulator: MemoryEmulator) -> None:
+    """H6: those that wait for it as well."""
+    async with site_of(emulator) as site:
+        work = Work(seconds=400)
+        site.subscribe(work, max_messages=10)
+        publish(emulator, 30)
+        await site.all_done()
+
+        assert [len(numbers) for _, numbers in work.calls] == [10, 10, 10]
+        assert work.through == list(range(30))
+
+
+@virtual
+async def test_a_batch_that_runs_at_the_end_may_finish(emulator: MemoryEmulator) -> None:
+    async with site_of(emulator) as site:
+        work = Work(seconds=20)
+        live = site.subscribe(work)
+        publish(emulator, 5)
+        await site.until(lambda: work.running == 1)
+        live.stop()
+        await live
+
+        assert site.outcomes == [("acked", 5, 0)]
+        assert emulator.backlog(WORKER) == 0
+
+
+@virtual
+async def test_a_batch_that_does_not_finish_is_given_back(emulator: MemoryEmulator) -> None:
+    """At once, for others, and it is no failure."""
+    async with site_of(emulator) as site:
+        work = Work(seconds=HOUR)
+        live = site.subscribe(work)
+        publish(emulator, 5)
+        await site.until(lambda: work.running == 1)
+        live.stop()
+        live.stop()
+        await live
+
+        assert site.outcomes == [("cancelled", 0, 5)]
+        assert [one.modacks[-1].seconds for one in emulator.messages(TOPIC)] == [0] * 5
+
+
+@virtual
+async def test_when_spark_is_gone_the_subscription_ends_with_the_error(
+    emulator: MemoryEmulator,
+) -> None:
+    """And what it holds goes back."""
+    async with site_of(emulator) as site:
+        work = Work()
+        work.gone = ConnectionRefusedError("nobody is there")
+        live = site.subscribe(work)
+        publish(emulator, 5)
+        with pytest.raises(ConnectionRefusedError, match="nobody is there"):
+            await live
+
+        assert site.outcomes == [("cancelled", 0, 5)]
+        assert emulator.outstanding(WORKER) == 0
+
+
+@virtual
+async def test_whoever_listens_may_fail(
+    emulator: MemoryEmulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with site_of(emulator) as site:
+
+        def fail(report: BatchReport) -> None:
+            raise ValueError(f"nobody likes {report.outcome}")
+
+        runner = BatchRunner(Work(), BatchPolicy(max_batch_duration=10), on_batch=fail)
+        site.client.subscribe_arrow(WORKER, runner)
+        publish(emulator, 5)
+        await site.all_done()
+
+        assert "on_batch failed" in caplog.text
+        assert "nobody likes acked" in caplog.text
+
+
+# Poisonous messages
+
+
+@virtual
+async def test_a_poisonous_message_comes_again_alone(emulator: MemoryEmulator) -> None:
+    """After a minute, for it is not the sink that is at fault; the others go through at once."""
+    async with site_of(emulator) as site:
+        work = Work({7, 31})
+        site.subscribe(work, bisect=True)
+        ids = publish(emulator, 50)
+        await site.until(lambda: len(site.reports) == 2)
+
+        assert work.through == [n for n in range(50) if n not in (7, 31)]
+        first, second = site.reports
+        assert (first.outcome, first.acked, first.nacked) == ("bisected", 48, 2)
+        assert first.poisonous == (ids[7], ids[31])
+        assert (second.rows, second.acked) == (2, 0)
+        assert work.calls[-1][0] == pytest.approx(60, abs=1)
+
+
+@virtual
+async def test_a_poisonous_message_goes_to_the_dead_letter_topic(
+    emulator: MemoryEmulator,
+) -> None:
+    """With where it comes from, what it was, and why; then it is acked."""
+    async with site_of(emulator) as site:
+        work = Work({7})
+        site.subscribe(work, bisect=True, dead_letters=True)
+        ids = publish(emulator, 7)
+        odd = emulator.publish(TOPIC, b"7", attributes={"colour": "blue"}, ordering_key="a")
+        await site.all_done()
+
+        assert work.through == list(range(7))
+        (buried,) = emulator.messages(BURIED)
+        original = emulator.message(odd)
+        assert (buried.data, buried.ordering_key) == (b"7", "a")
+        published = original.publish_time.isoformat(timespec="milliseconds")
+        assert buried.attributes == {
+            "colour": "blue",
+            "CloudPubSubDeadLetterSourceSubscription": WORKER,
+            "CloudPubSubDeadLetterSourceSubscriptionProject": emulator.project,
+            "CloudPubSubDeadLetterSourceTopicPublishTime": published.replace("+00:00", "Z"),
+            "CloudPubSubDeadLetterSourceDeliveryCount": "1",
+            "pubsub_aio_message_id": odd,
+            "pubsub_aio_error": "ValueError: cannot work with [7]",
+        }
+        (report,) = site.reports
+        assert (report.outcome, report.acked, report.dead_lettered) == ("bisected", 8, 1)
+        assert report.poisonous == (odd,)
+        assert ids[0] not in report.poisonous
+
+
+@virtual
+async def test_a_dead_letter_has_no_more_attributes_than_it_may(emulator: MemoryEmulator) -> None:
+    """Its own come first, and a long reason is cut."""
+    async with site_of(emulator) as site:
+        work = Work({7})
+        site.subscribe(work, bisect=True, dead_letters=True)
+        own = {f"key {number}": "x" for number in range(98)}
+        emulator.publish(TOPIC, b"7", attributes=own)
+        publish(emulator, 3)
+        await site.all_done()
+
+        (buried,) = emulator.messages(BURIED)
+        assert len(buried.attributes) == 100
+        assert own.items() <= buried.attributes.items()
+
+
+@virtual
+async def test_what_cannot_be_dead_lettered_comes_again(
+    emulator: MemoryEmulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Publish first, then ack."""
+    async with site_of(emulator) as site:
+        emulator.faults.fail("Publish", "PERMISSION_DENIED")
+        work = Work({7})
+        site.subscribe(work, bisect=True, dead_letters=True)
+        publish(emulator, 10)
+        await site.until(lambda: len(site.reports) == 1)
+        assert site.outcomes == [("bisected", 9, 1)]
+        assert "cannot be published to" in caplog.text
+        work.poison = set()
+        await site.all_done()
+
+        assert sorted(work.through) == list(range(10))
+        assert site.buried() == []
+
+
+@virtual
+async def test_a_dead_letter_topic_that_is_slow_to_answer_is_asked_again(
+    emulator: MemoryEmulator,
+) -> None:
+    async with site_of(emulator) as site:
+        emulator.faults.fail("Publish", "UNAVAILABLE", times=3)
+        site.subscribe(Work({7}), bisect=True, dead_letters=True)
+        publish(emulator, 10)
+        await site.all_done()
+
+        assert site.buried() == [b"7"]
+
+
+@virtual
+@pytest.mark.parametrize("count", [1, 20])
+async def test_where_nothing_goes_through_no_message_is_to_blame(
+    emulator: MemoryEmulator, count: int
+) -> None:
+    """A sink that is down must not cost messages, however often they fail meanwhile."""
+    async with site_of(emulator) as site:
+        work = Work()
+        work.down_until = 100.0
+        site.subscribe(work, bisect=True, dead_letters=True)
+        publish(emulator, count)
+        await site.all_done()
+
+        assert site.buried() == []
+        assert sorted(work.through) == list(range(count))
+        assert {outcome for outcome, _, _ in site.outcomes} == {"failed", "acked"}
+
+
+@virtual
+async def test_a_message_that_fails_alone_again_and_again_is_to_blame(
+    emulator: MemoryEmulator,
+) -> None:
+    """If others go through meanwhile, though never together with it."""
+    async with site_of(emulator) as site:
+        work = Work({7})
+        site.subscribe(work, bisect=True, dead_letters=True, max_messages=1)
+        publish(emulator, 10)
+        await site.all_done()
+
+        assert sorted(work.through) == [n for n in range(10) if n != 7]
+        assert site.buried() == [b"7"]
+
+
+@virtual
+async def test_a_failure_that_passes_costs_nothing(emulator: MemoryEmulator) -> None:
+    """It failed as a whole, and goes through in parts."""
+    async with site_of(emulator) as site:
+        work = Work()
+        work.down_until = 0.5
+        site.subscribe(work, bisect=True, dead_letters=True)
+        await asyncio.sleep(0.46)
+        publish(emulator, 10)
+        work.seconds = 0.1
+        work.down_until = now() + 0.1
+        await site.all_done()
+
+        assert sorted(work.through) == list(range(10))
+        assert site.buried() == []
+
+
+@virtual
+async def test_no_more_are_looked_for_than_may_be(emulator: MemoryEmulator) -> None:
+    """What is left comes again, and is looked through then."""
+    async with site_of(emulator) as site:
+        work = Work(set(range(20, 60)))
+        site.subscribe(work, bisect=True, dead_letters=True, max_poisonous=3)
+        publish(emulator, 64)
+        await site.until(lambda: len(site.reports) == 1)
+        assert site.outcomes == [("bisected", 23, 41)]
+        assert site.buried() == [b"20", b"21", b"22"]
+        while len(site.buried()) < 40:  # what is not with others that work waits for some
+            emulator.publish(TOPIC, b"99")
+            await asyncio.sleep(100)
+            assert now() < HOUR
+
+        assert {*work.through} == {*range(20), *range(60, 64), 99}
+        assert sorted(site.buried()) == [b"%d" % number for number in range(20, 60)]
+        assert emulator.backlog(WORKER) == 0
+
+
+@virtual
+async def test_the_search_ends_with_the_time_that_a_batch_has(emulator: MemoryEmulator) -> None:
+    """What went through by then is acked."""
+    async with site_of(emulator) as site:
+        work = Work({63}, seconds=10)
+        site.subscribe(work, bisect=True, max_batch_duration=35)
+        publish(emulator, 64)
+        await site.until(lambda: len(site.reports) == 1)
+
+        (report,) = site.reports
+        assert (report.outcome, report.acked, report.seconds) == ("timed out", 32, 35)
+        assert isinstance(report.error, ValueError)
+        work.poison = set()
+        await site.all_done()
+        assert sorted(work.through) == list(range(64))
+
+
+@virtual
+async def test_where_order_matters_a_dead_letter_lets_the_next_go_on(
+    emulator: MemoryEmulator,
+) -> None:
+    """H3: each goes through once, in order."""
+    async with site_of(emulator, enable_message_ordering=True) as site:
+        work = Work({3, 11})
+        site.subscribe(work, bisect=True, dead_letters=True)
+        publish(emulator, 20, key="a")
+        await site.all_done()
+
+        assert work.through == [n for n in range(20) if n not in (3, 11)]
+        assert site.buried() == [b"a3", b"a11"]
+
+
+@virtual
+async def test_where_order_matters_nothing_overtakes_what_comes_again(
+    emulator: MemoryEmulator,
+) -> None:
+    """H3: the first that is poisonous is tried again before anything behind it."""
+    async with site_of(emulator, enable_message_ordering=True) as site:
+        work = Work({3, 11})
+        site.subscribe(work, bisect=True)
+        publish(emulator, 20, key="a")
+        await site.until(lambda: len(site.reports) == 3)
+        assert work.through == [0, 1, 2]
+        work.poison = set()
+        await site.all_done()
+
+        assert work.through == list(range(20))
