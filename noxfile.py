@@ -11,33 +11,47 @@ import nox
 
 nox.needs_version = ">=2024.4.15"
 nox.options.default_venv_backend = "uv|virtualenv"
-nox.options.sessions = ["lint", "types", "tests"]
+nox.options.sessions = ["lint", "types", "tests", "spark"]
 
 TESTS = [
     "cryptography>=42",
     "hypothesis>=6.100",
-    "ptars>=0.0.25",
-    "pyarrow>=15",
     "pytest>=8.3",
     "pytest-asyncio>=0.25",
     "pytest-timeout>=2.3",
     "pytest-xdist>=3.6",
 ]
+PYTEST = ["pytest", "-n", "2", "--dist", "loadfile"]
 STUBS = ["grpcio-tools>=1.66", "mypy>=1.13", "types-grpcio", "types-protobuf", "types-psutil"]
 
 
 @nox.session
 def demo(session: nox.Session) -> None:
     """Run the main job on the embedded emulator and end with a summary."""
-    session.install(".[emulator]")
+    session.install(".[emulator,spark]")
     session.run("python", "examples/demo.py", *session.posargs)
 
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the tests; arguments go to pytest."""
-    session.install("-e", ".[emulator,rest]", *TESTS)
-    session.run("pytest", "-n", "2", "--dist", "loadfile", *session.posargs)
+    """Run the tests, all but those of Spark; arguments go to pytest."""
+    session.install("-e", ".[emulator,rest]", "ptars>=0.0.25", "pyarrow>=15", *TESTS)
+    session.run(*PYTEST, "--ignore=tests/spark", *session.posargs)
+
+
+@nox.session
+@nox.parametrize(
+    "pyspark",
+    [
+        nox.param("pyspark>=4.3", id="newest"),
+        nox.param("pyspark==4.0.*", id="4.0"),
+        nox.param("pyspark==3.5.*", id="3.5"),
+    ],
+)
+def spark(session: nox.Session, pyspark: str) -> None:
+    """Run the tests of Spark, on several versions of it: `nox -s "spark(4.0)"`."""
+    session.install("-e", ".[emulator,rest,spark,cli,delta]", pyspark, *TESTS)
+    session.run(*PYTEST, *(session.posargs or ["tests/spark"]))
 
 
 @nox.session
@@ -51,7 +65,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Check types, strictly."""
-    session.install("-e", ".[emulator,rest]", *TESTS, *STUBS, "matplotlib", "psutil")
+    session.install("-e", ".[all]", *TESTS, *STUBS, "matplotlib", "psutil")
     # Stubs of the protobuf classes, from the same descriptors that the classes are made of.
     session.run(
         *("python", "-m", "grpc_tools.protoc", "--pyi_out=."),
@@ -65,16 +79,14 @@ def types(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Measure side by side with rivals: `nox -s bench -- emulator`."""
     names = session.posargs[:1] or ["emulator"]
-    session.install(
-        ".[emulator,rest]", "matplotlib>=3.8", "psutil>=5.9", "ptars>=0.0.25", "pyarrow>=15"
-    )
+    session.install(".[emulator,rest,spark]", "matplotlib>=3.8", "psutil>=5.9")
     session.run("python", "-m", f"tests.bench.{names[0]}", *session.posargs[1:])
 
 
 @nox.session
 def docs(session: nox.Session) -> None:
     """Build the documentation, warnings as errors."""
-    session.install(".[emulator]", "mkdocs>=1.6", "mkdocstrings[python]>=0.26")
+    session.install(".[emulator,spark]", "mkdocs>=1.6", "mkdocstrings[python]>=0.26")
     session.run("mkdocs", "build", "--strict", *session.posargs)
 
 

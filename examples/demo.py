@@ -1,84 +1,115 @@
-"""The subscriber at work on the embedded emulator: publish, receive, acknowledge, count.
+"""From Pub/Sub to Parquet on this machine: publish, subscribe, micro-batches, Spark, files.
 
-Run it with `nox -s demo`; it ends by itself.
+One batch fails on purpose, after it was written and before it was acknowledged, as if the machine
+had gone down there. Run it with `nox -s demo`; it ends by itself.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import tempfile
+import threading
 import time
-from collections import Counter
+from typing import TYPE_CHECKING
 
 from google.cloud import pubsub_v1
 
-from pubsub_aio import Message, SubscriberClient
+from pubsub_aio import SubscriberClient
 from pubsub_aio.emulator import EmulatorThread
+from pubsub_aio.spark import BatchReport, MicroBatch, decode_json, microbatches, session
 
-MESSAGES = 10_000
-PROJECT = "demo-project"
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MESSAGES = 50_000
+ITEMS = ("bread", "soup", "tea")
+ORDER = "number INT, item STRING, price DOUBLE"
 
 
 def main() -> None:
-    """Send messages through the emulator and say what became of them."""
+    """Send orders all the way, and say what became of them."""
     began = time.perf_counter()
-    with EmulatorThread(project=PROJECT) as emulator:
-        ready = time.perf_counter() - began
+    spark = session()
+    print(f"Spark {spark.version} started in {time.perf_counter() - began:.1f} s")
+    with EmulatorThread() as emulator:
         os.environ["PUBSUB_EMULATOR_HOST"] = emulator.address
-        subscription = emulator.create_subscription("orders-worker", "orders")
-        print(f"Pub/Sub emulator on {emulator.address}, ready in {ready * 1000:.0f} ms")
+        os.environ["GOOGLE_CLOUD_PROJECT"] = emulator.project
+        emulator.create_subscription("lake", "orders")
+        print(f"Pub/Sub emulator on {emulator.address}")
+        published = publish(f"projects/{emulator.project}/topics/orders")
+        print(f"published {len(published):,} orders with google-cloud-pubsub")
 
-        published, publish_time = publish(f"projects/{PROJECT}/topics/orders")
-        print(f"published {len(published):,} messages with google-cloud-pubsub")
-        received, receive_time = asyncio.run(receive(subscription, len(published)))
-        print(f"received and acknowledged {received.total():,} with pubsub-aio, on one stream")
-
-        lost = len(published - received.keys())
-        duplicated = received.total() - len(received)
-        left = emulator.backlog(subscription)
-        print()
-        publish_rate, receive_rate = len(published) / publish_time, len(received) / receive_time
-        print("Summary")
-        print(f"  published    {len(published):>8,}   {publish_rate:>8,.0f} a second")
-        print(f"  received     {len(received):>8,}   {receive_rate:>8,.0f} a second")
-        print(f"  lost         {lost:>8,}")
-        print(f"  duplicated   {duplicated:>8,}")
-        print(f"  left behind  {left:>8,}")
-        if lost or left:
-            raise SystemExit("the demo lost messages")
+        folder = tempfile.mkdtemp(prefix="pubsub-aio-demo-")
+        seconds = asyncio.run(ingest(spark, folder, len(published)))
+        summarise(spark, folder, published, seconds)
+        left = emulator.backlog("lake")
+    spark.stop()
+    if left:
+        raise SystemExit(f"{left} messages were left behind")
 
 
-def publish(topic: str) -> tuple[set[str], float]:
-    """Publish with Google's client; returns the ids and the seconds it took."""
-    began = time.perf_counter()
+def publish(topic: str) -> set[str]:
+    """Publish orders with Google's client; returns their ids."""
     publisher = pubsub_v1.PublisherClient()
-    futures = [publisher.publish(topic, f"order {n}".encode()) for n in range(MESSAGES)]
+    futures = [
+        publisher.publish(
+            topic,
+            b'{"number": %d, "item": "%s", "price": %d.5}'
+            % (number, ITEMS[number % 3].encode(), number % 7),
+        )
+        for number in range(MESSAGES)
+    ]
     ids = {future.result(timeout=60) for future in futures}
-    taken = time.perf_counter() - began
     publisher.stop()
-    return ids, taken
+    return ids
 
 
-async def receive(subscription: str, count: int) -> tuple[Counter[str], float]:
-    """Receive all there is; returns how often each id came and the seconds it took.
+async def ingest(spark: SparkSession, folder: str, count: int) -> float:
+    """Append all there is to Parquet files; returns the seconds it took."""
+    acked = 0
+    failed, done = threading.Event(), asyncio.Event()
 
-    Leaving the client's block sends the last acks before it returns.
-    """
-    received: Counter[str] = Counter()
-    complete = asyncio.Event()
+    def handle(df: DataFrame, _: MicroBatch) -> None:
+        decode_json(df, ORDER).write.mode("append").parquet(folder)
+        if not failed.is_set():
+            failed.set()
+            raise ConnectionError("the machine went down, so to say")
 
-    async def handle(message: Message) -> None:
-        received[message.message_id] += 1
-        message.ack()
-        if len(received) == count:
-            complete.set()
+    def note(report: BatchReport) -> None:
+        nonlocal acked
+        acked += report.acked
+        print(f"batch of {report.rows:>6,} messages {report.outcome:<6} in {report.seconds:.1f} s")
+        if acked >= count:
+            done.set()
 
+    logging.getLogger("pubsub_aio.spark").setLevel(logging.CRITICAL)  # the failure is on purpose
     began = time.perf_counter()
     async with SubscriberClient() as client, asyncio.timeout(120):
-        client.subscribe(subscription, handle)
-        await complete.wait()
-        taken = time.perf_counter() - began
-    return received, taken
+        microbatches(spark, client, "lake", handle, max_messages=10_000, on_batch=note)
+        await done.wait()
+        return time.perf_counter() - began
+
+
+def summarise(spark: SparkSession, folder: str, published: set[str], seconds: float) -> None:
+    """Compare what is in the files with what was published."""
+    rows = spark.read.parquet(folder)
+    written = [row.message_id for row in rows.select("message_id").collect()]
+    once = rows.dropDuplicates(["message_id"])
+    lost = len(published - {*written})
+    duplicated = len(written) - len({*written})
+    print("\nOrders in the files, each counted once")
+    once.groupBy("item").agg({"number": "count", "price": "sum"}).orderBy("item").show()
+    print("Summary")
+    print(f"  published   {len(published):>8,}")
+    print(f"  rows        {len(written):>8,}   {len(written) / seconds:,.0f} a second")
+    print(f"  lost        {lost:>8,}")
+    print(f"  duplicated  {duplicated:>8,}   a batch that was written and then failed came again")
+    print(f"  once each   {once.count():>8,}   by dropDuplicates(['message_id'])")
+    print(f"  files       {folder}")
+    if lost:
+        raise SystemExit("the demo lost messages")
 
 
 if __name__ == "__main__":

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+from pubsub_aio.errors import ConfigError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,11 +24,13 @@ class MicroBatch:
             otherwise empty.
     """
 
-    __slots__ = ("_records", "_rows", "id", "part_of")
+    __slots__ = ("_records", "_rows", "given_back", "id", "part_of")
 
     def __init__(self, rows: int, records: Callable[[], pa.RecordBatch]) -> None:
         self.id = uuid.uuid4().hex
         self.part_of = ""
+        self.given_back: set[int] = set()
+        """Rows that are to come again although it was handled. The library's own."""
         self._rows = rows
         self._records: pa.RecordBatch | Callable[[], pa.RecordBatch] = records
 
@@ -48,6 +52,16 @@ class MicroBatch:
         """The ids of its messages, in the order of the rows."""
         ids: list[str] = self.records.column("message_id").to_pylist()
         return ids
+
+    def give_back(self, rows: Iterable[int]) -> None:
+        """Have these rows come again though the handler returns; they are counted from 0.
+
+        Where order matters what is behind the first of them comes again as well.
+        """
+        numbers = {*rows}
+        if wrong := [row for row in numbers if not 0 <= row < len(self)]:
+            raise ConfigError(f"rows must be from 0 to {len(self) - 1}, not {wrong[0]!r}")
+        self.given_back |= numbers
 
     def part(self, rows: range) -> MicroBatch:
         """Some of its rows, to be tried alone. The library's own."""

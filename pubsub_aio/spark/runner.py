@@ -113,7 +113,7 @@ class BatchRunner:
         progress.error = await self._handler.run(progress.whole)
         if progress.error is None:
             self._suspects.worked()
-            progress.outcome, progress.left = "acked", []
+            progress.outcome, progress.left = "acked", sorted(progress.whole.given_back)
             return
         progress.outcome = "failed"
         if self._policy.bisect:
@@ -126,13 +126,15 @@ class BatchRunner:
         most = 1 if ordered and dead_letters is None else self._policy.max_poisonous
         search = Bisection(len(whole), max_poisonous=most, in_order=ordered)
         errors = {0: progress.error}
+        given_back: set[int] = set()
         while (rows := search.next) is not None:
             progress.trying = whole.part(rows)
             error = errors[rows.start] = await self._handler.run(progress.trying)
             if error is None:
                 search.worked()
                 self._suspects.worked()
-                progress.outcome, progress.left = "bisected", search.left
+                given_back.update(rows[row] for row in progress.trying.given_back)
+                progress.outcome, progress.left = "bisected", sorted({*search.left, *given_back})
             else:
                 search.failed()
         for row in search.poisonous:

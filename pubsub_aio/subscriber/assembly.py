@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -38,17 +38,13 @@ class Rows:
     def __len__(self) -> int:
         return int(self.records.num_rows)
 
-    def pieces(self, most: int, most_bytes: int) -> Iterator[Rows]:
-        """These in pieces of at most so many rows, and of about so many bytes."""
-        count = len(self)
-        rows = min(most, max(1, count * most_bytes // self.size)) if self.size else most
-        if count <= rows:
-            yield self
-            return
-        for start in range(0, count, rows):
-            records, ack_ids = self.records.slice(start, rows), self.ack_ids.slice(start, rows)
-            size = math.ceil(self.size * records.num_rows / count)
-            yield replace(self, records=records, ack_ids=ack_ids, size=size)
+    def part(self, start: int, count: int) -> Rows:
+        """So many of them, from that one on."""
+        if count == len(self):
+            return self
+        records, ack_ids = self.records.slice(start, count), self.ack_ids.slice(start, count)
+        size = math.ceil(self.size * count / len(self))
+        return replace(self, records=records, ack_ids=ack_ids, size=size)
 
 
 def joined(parts: list[Rows]) -> Rows:
@@ -105,11 +101,16 @@ class Assembly:
         return len(self._gathering)
 
     def add(self, rows: Rows) -> None:
-        """Gather these."""
+        """Gather these; what does not fit into a batch begins the next one."""
         rows.renew_at = rows.came_at + _RENEWED_TOGETHER
-        for piece in rows.pieces(self._gathering.max_count, self._max_bytes):
+        total, start = len(rows), 0
+        most = max(1, total * self._max_bytes // rows.size)
+        while start < total:
+            room = self._gathering.max_count - len(self)
+            part = rows.part(start, min(total - start, room, most))
+            start += len(part)
             for batch in self._gathering.add(
-                piece, size=piece.size, count=len(piece), now=rows.came_at
+                part, size=part.size, count=len(part), now=rows.came_at
             ):
                 self._renew_at = math.inf
                 self._hand_over(batch)

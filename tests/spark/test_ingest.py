@@ -1,0 +1,163 @@
+"""`pubsub-aio ingest`, run as a user runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from pubsub_aio.emulator import Emulator
+from tests.spark.wire import WORKER, publish, until
+
+WITHIN = 100.0
+COMMAND = [sys.executable, "-m", "pubsub_aio", "ingest"]
+
+
+class Ran:
+    """The command, from its start to its end."""
+
+    def __init__(self, emulator: Emulator | None, *arguments: str) -> None:
+        environment = dict(os.environ)
+        if emulator:
+            environment["PUBSUB_EMULATOR_HOST"] = emulator.address
+            environment["GOOGLE_CLOUD_PROJECT"] = emulator.project
+        self._process = subprocess.Popen(
+            [*COMMAND, *arguments],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def interrupt(self) -> None:
+        self._process.send_signal(signal.SIGINT)
+
+    async def ended(self) -> tuple[int, str, str]:
+        """Its exit status, what it printed, and what it said beside that."""
+        try:
+            out, err = await asyncio.to_thread(self._process.communicate, timeout=WITHIN)
+        finally:
+            self._process.kill()
+        assert "Traceback" not in err
+        return self._process.returncode, out, err
+
+
+async def test_everything_is_written_until_nothing_comes(
+    emulator: Emulator, tmp_path: Path
+) -> None:
+    ids = publish(emulator, 3_000)
+    to = str(tmp_path / "lake")
+    ran = Ran(emulator, WORKER, "--to", to, "--until-empty", "--idle", "1", "--batch-messages=1000")
+    status, out, _ = await ran.ended()
+
+    assert status == 0
+    assert Counter(pq.read_table(to)["message_id"].to_pylist()) == dict.fromkeys(ids, 1)
+    assert out.startswith(f"{to} (parquet)\n")
+    assert re.search(r"  rows +3,000   [\d,]+ a second\n  batches +3   median [\d.]+ s", out)
+    assert emulator.backlog(WORKER) == 0
+
+
+def read_json(folder: Path) -> list[dict[str, str]]:
+    lines = [line for path in folder.glob("*.json") for line in path.read_text().splitlines()]
+    return [json.loads(line) for line in lines]
+
+
+async def test_no_more_is_written_than_was_asked_for(emulator: Emulator, tmp_path: Path) -> None:
+    """The rest comes again, to others; and what is written as JSON can be read by anybody."""
+    publish(emulator, 400)
+    arguments = [WORKER, "--to", str(tmp_path), "--format=json", "--max-messages=150"]
+    arguments += ["--batch-messages=100", "--transport=rest"]
+    status, out, _ = await Ran(emulator, *arguments).ended()
+
+    rows = await asyncio.to_thread(read_json, tmp_path)
+    assert status == 0
+    assert len({row["message_id"] for row in rows}) == len(rows) == 150
+    assert rows[0].keys() >= {"message_id", "data", "publish_time"}
+    assert re.search(r"  rows +150 ", out)
+    assert emulator.backlog(WORKER) == 250
+
+
+async def test_an_interrupt_lets_it_finish_what_has_begun(
+    emulator: Emulator, tmp_path: Path
+) -> None:
+    """And the table is one that Delta Lake reads."""
+    deltalake = pytest.importorskip("deltalake", reason="the extra delta is not installed")
+    ids = publish(emulator, 500)
+    ran = Ran(emulator, WORKER, "--to", str(tmp_path / "table"), "--format=delta")
+    await until(lambda: emulator.backlog(WORKER) == 0)
+    ran.interrupt()
+    status, out, _ = await ran.ended()
+
+    assert status == 0
+    assert re.search(r"  rows +500 ", out)
+    table = deltalake.DeltaTable(tmp_path / "table").to_pyarrow_table()
+    assert sorted(table["message_id"].to_pylist()) == sorted(ids)
+
+
+async def test_what_cannot_be_written_ends_it_with_the_reason(
+    emulator: Emulator, tmp_path: Path
+) -> None:
+    """After a few attempts, and nothing is lost."""
+    publish(emulator, 10)
+    (tmp_path / "file").write_text("no folder")
+    status, out, err = await Ran(emulator, WORKER, "--to", str(tmp_path / "file")).ended()
+
+    assert status == 1
+    assert re.search(r"  failed +3   30 messages came again", out)
+    assert re.search(r"stopped, 3 batches in a row failed: .*file", err)
+    assert emulator.backlog(WORKER) == 10
+
+
+async def test_a_subscription_that_there_is_not_is_said_in_a_few_lines(
+    emulator: Emulator, tmp_path: Path
+) -> None:
+    status, out, err = await Ran(emulator, "nothing", "--to", str(tmp_path)).ended()
+
+    assert status == 1
+    assert "subscriptions/nothing" in err
+    assert len(err.splitlines()) < 12
+    assert out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([WORKER], "--to"),
+        ([WORKER, "--to=x", "--format=csv"], "csv"),
+        ([WORKER, "--to=x", "--max-messages=0"], "'0' is not a number of messages"),
+        ([WORKER, "--to=x", "--idle=soon"], "'soon' is not a number of seconds"),
+    ],
+)
+async def test_bad_arguments_are_usage_errors(arguments: list[str], said: str) -> None:
+    status, _, err = await Ran(None, *arguments).ended()
+
+    assert status == 2
+    assert said in err
+
+
+@pytest.mark.parametrize("missing", ["rich", "pyspark", "deltalake"])
+async def test_what_is_not_installed_is_told_with_its_cure(missing: str) -> None:
+    program = f"""
+import sys
+sys.modules[{missing!r}] = None
+from pubsub_aio.cli import main
+sys.exit(main(["ingest", "worker", "--to", "x", "--format", "delta"]))
+"""
+    ran = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+
+    assert ran.returncode == 1
+    assert re.search(
+        r'needs more packages: pip install "pubsub-aio\[spark,cli(,delta)?\]"', ran.stderr
+    )
+    assert "Traceback" not in ran.stderr
