@@ -1,6 +1,6 @@
 """A sink in which each message is once: by its message_id, and without what cannot be handled.
 
-Messages are delivered twice here, and one is no order at all. The emulator stands in for the service.
+Some are delivered twice here, and one is no order at all. The emulator stands in for the service.
 """
 
 from __future__ import annotations
