@@ -35,7 +35,7 @@ def demo(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the tests, all but those of Spark; arguments go to pytest."""
-    session.install("-e", ".[emulator,rest]", "ptars>=0.0.25", "pyarrow>=15", *TESTS)
+    session.install("-e", ".[emulator,rest]", "ptars>=0.0.25", "pyarrow>=17", *TESTS)
     session.run(*PYTEST, "--ignore=tests/spark", *session.posargs)
 
 
@@ -51,7 +51,13 @@ def tests(session: nox.Session) -> None:
 def spark(session: nox.Session, pyspark: str) -> None:
     """Run the tests of Spark, on several versions of it: `nox -s "spark(4.0)"`."""
     session.install("-e", ".[emulator,rest,spark,cli,delta]", pyspark, *TESTS)
-    session.run(*PYTEST, *(session.posargs or ["tests/spark"]))
+    # Before 4.0 there is no decode_json, and a test says so; the demo needs it.
+    without = [
+        "--ignore=tests/spark/decoding",
+        "--deselect=tests/spark/test_examples_with_spark.py",
+    ]
+    less = without if "3.5" in pyspark else []
+    session.run(*PYTEST, *(session.posargs or ["tests/spark", *less]))
 
 
 @nox.session

@@ -31,7 +31,7 @@ class ConfigError(PubSubError, ValueError):
 
 
 class UnsupportedError(PubSubError):
-    """The chosen transport cannot do this; the message says which one can."""
+    """What was chosen, a transport or a version, cannot do this; the message says what can."""
 
 
 class MissingExtraError(PubSubError, ImportError):

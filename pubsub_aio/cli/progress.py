@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.live import Live
 from rich.spinner import Spinner
 
-from pubsub_aio import Subscription
 from pubsub_aio.cli.output import say
 
 if TYPE_CHECKING:
-    from pubsub_aio.spark import BatchReport
+    from pubsub_aio.spark.batch import BatchReport
+    from pubsub_aio.subscriber.subscription import Subscription
 
 _LOOK_EVERY = 0.2  # seconds
 _SAY_EVERY = 10.0  # seconds, where there is no terminal

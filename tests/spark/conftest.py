@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The one session of this process, as users get it."""
-    from pubsub_aio.spark.session import session
+    from pubsub_aio.spark.sessions import session
 
     made = session()
     yield made

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from pubsub_aio import SubscriberClient, Subscription
+from pubsub_aio import ConfigError, SubscriberClient, Subscription
 from pubsub_aio.spark.batch import BatchReport, MicroBatch
 from pubsub_aio.spark.dead_letters import DeadLetters
 from pubsub_aio.spark.runner import BatchPolicy, BatchRunner
@@ -27,6 +27,8 @@ class Work:
     ) -> None:
         self.poison = poison or set()
         self.down_until = 0.0
+        self.unwanted: set[int] = set()  # to come again, once
+        self.unwanted_in_parts = False
         self.seconds = seconds
         self.stubborn = stubborn
         self.calls: list[tuple[float, list[int]]] = []
@@ -46,6 +48,10 @@ class Work:
             self.running -= 1
         if self.gone:
             raise self.gone
+        counts = batch.part_of or not self.unwanted_in_parts
+        unwanted = self.unwanted.intersection(numbers) if counts else set()
+        self.unwanted -= unwanted
+        batch.give_back(numbers.index(number) for number in unwanted)
         if now() < self.down_until or not self.poison.isdisjoint(numbers):
             return ValueError(f"cannot work with {numbers[:3]}")
         self.through += numbers
@@ -273,6 +279,42 @@ async def test_whoever_listens_may_fail(
         assert "nobody likes acked" in caplog.text
 
 
+@virtual
+async def test_a_handler_can_give_back_rows(emulator: MemoryEmulator) -> None:
+    """They come again, a second later, and the others are acked."""
+    async with site_of(emulator) as site:
+        work = Work()
+        work.unwanted = {3, 7}
+        site.subscribe(work)
+        publish(emulator, 10)
+        await site.all_done()
+
+        assert [numbers for _, numbers in work.calls] == [list(range(10)), [3, 7]]
+        assert site.outcomes == [("acked", 8, 2), ("acked", 2, 0)]
+
+
+@virtual
+async def test_rows_of_a_part_can_be_given_back(emulator: MemoryEmulator) -> None:
+    """They are counted from the first of the part."""
+    async with site_of(emulator) as site:
+        work = Work({0})
+        work.unwanted_in_parts = True
+        work.unwanted = {6}
+        site.subscribe(work, bisect=True, dead_letters=True)
+        publish(emulator, 8)
+        await site.all_done()
+
+        assert site.outcomes == [("bisected", 7, 1), ("acked", 1, 0)]
+        assert work.calls[-1][1] == [6]
+        assert site.buried() == [b"0"]
+
+
+@pytest.mark.parametrize("rows", [[3], [-1], [0, 9]])
+def test_rows_that_there_are_not_cannot_be_given_back(rows: list[int]) -> None:
+    with pytest.raises(ConfigError, match="rows must be from 0 to 2"):
+        MicroBatch(3, lambda: None).give_back(rows)
+
+
 # Poisonous messages
 
 
@@ -467,13 +509,13 @@ async def test_where_order_matters_a_dead_letter_lets_the_next_go_on(
 ) -> None:
     """H3: each goes through once, in order."""
     async with site_of(emulator, enable_message_ordering=True) as site:
-        work = Work({3, 11})
+        work = Work({0, 1, 11})
         site.subscribe(work, bisect=True, dead_letters=True)
         publish(emulator, 20, key="a")
         await site.all_done()
 
-        assert work.through == [n for n in range(20) if n not in (3, 11)]
-        assert site.buried() == [b"a3", b"a11"]
+        assert work.through == [n for n in range(20) if n not in (0, 1, 11)]
+        assert site.buried() == [b"a0", b"a1", b"a11"]
 
 
 @virtual

@@ -6,10 +6,11 @@ import functools
 import operator
 from typing import cast
 
-from pubsub_aio.errors import ConfigError, MissingExtraError
+from pubsub_aio.errors import ConfigError, MissingExtraError, UnsupportedError
 from pubsub_aio.spark.decoding.columns import DATA, check_messages, kept_columns, quoted
 
 try:
+    import pyspark
     from pyspark.errors import AnalysisException, ParseException
     from pyspark.sql import Column, DataFrame
     from pyspark.sql import functions as sf
@@ -56,7 +57,10 @@ def decode_json(
 
     Raises:
         ConfigError: An argument is not what it should be, or two columns would have one name.
+        UnsupportedError: PySpark is older than 4.0.
     """
+    if not hasattr(sf, "is_valid_utf8"):
+        raise UnsupportedError(f"decode_json needs PySpark 4.0, and this is {pyspark.__version__}")
     check_messages(df)
     record = _struct(schema)
     kept = [quoted(name) for name in kept_columns(df, record.names, into=into, undecoded=undecoded)]

@@ -38,7 +38,7 @@ def decode_protobuf(
     What protobuf refuses is in the column `undecoded`, and the decoded columns are null; so is a
     message with text that is not UTF-8, or a time that is not of the years 1 to 9999. But protobuf
     accepts fields that it does not know, so that data of another type may be decoded as a message
-    with nothing in it, or with something wrong.
+    with nothing in it, or with something wrong. Such fields, and extensions, are left out.
 
     Args:
         df: Messages, batch or streaming, with their `data`.

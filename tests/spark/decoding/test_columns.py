@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from pubsub_aio import ConfigError
-from pubsub_aio.spark.decoding import decode_avro, decode_json, decode_protobuf
+from pubsub_aio.spark import decode_avro, decode_json, decode_protobuf
 from tests.spark.decoding.messages import kept, messages, rows_of
 
 AVRO = {"type": "record", "name": "R", "fields": [{"name": "value", "type": "long"}]}

@@ -12,7 +12,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as spark_types
 
 from pubsub_aio import ConfigError
-from pubsub_aio.spark.decoding import decode_json
+from pubsub_aio.spark import decode_json
 from tests.spark.decoding.messages import kept, messages, rows_of
 
 SCHEMA = (

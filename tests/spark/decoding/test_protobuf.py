@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from pubsub_aio import ConfigError
-from pubsub_aio.spark.decoding import decode_protobuf
+from pubsub_aio.spark import decode_protobuf
 from pubsub_aio.spark.decoding.from_protobuf import ProtobufDecoder
 from pubsub_aio.spark.decoding.protobuf_schema import message_type
 from pubsub_aio.spark.decoding.records import decode_rows

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
 
 from pubsub_aio.errors import ConfigError
-from pubsub_aio.spark.session import session
+from pubsub_aio.spark.sessions import session
 
 WITHIN = 100.0
 """Seconds in which a program that starts a JVM must have ended."""
@@ -108,7 +108,7 @@ def test_arrow_becomes_a_data_frame(spark: SparkSession) -> None:
 
 WITHOUT_JAVA = """
 import os, signal, sys, tempfile
-from pubsub_aio.spark.session import session
+from pubsub_aio.spark.sessions import session
 
 def handler(number, frame): ...
 
@@ -158,7 +158,7 @@ import os, signal, socket, time
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 from pyspark.sql.functions import udf
-from pubsub_aio.spark.session import session
+from pubsub_aio.spark.sessions import session
 
 def handler(number, frame): ...
 
@@ -217,7 +217,7 @@ import os, threading
 import pyspark
 from pyspark.sql import SparkSession
 from pubsub_aio.spark.java import find_java, java_home
-from pubsub_aio.spark.session import session
+from pubsub_aio.spark.sessions import session
 
 with java_home(find_java(pyspark.__version__)) as home:
     os.environ["JAVA_HOME"] = str(home)
@@ -242,6 +242,6 @@ def test_a_session_made_by_others_is_given_as_it_is() -> None:
 
 
 def test_a_missing_pyspark_is_told_with_its_cure() -> None:
-    ran = run("import sys; sys.modules['pyspark'] = None; import pubsub_aio.spark.session")
+    ran = run("import sys; sys.modules['pyspark'] = None; import pubsub_aio.spark.sessions")
 
     assert 'needs more packages: pip install "pubsub-aio[spark]"' in ran.stderr.splitlines()[-1]
