@@ -237,7 +237,8 @@ class Emulator:
         """The same number, once it is greater than `seen`, or after a while."""
         if self._service.activity <= seen:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._service.stirred.wait(), _LOOK_AGAIN)
+                async with asyncio.timeout(_LOOK_AGAIN):
+                    await self._service.stirred.wait()
         return self._service.activity
 
     # Resources

@@ -31,20 +31,22 @@ COUNT = 3_000
 async def trouble(emulator: Emulator, chance: random.Random) -> AsyncIterator[None]:
     """Cut streams, deliver twice and lose acks, now and then."""
 
+    over = asyncio.Event()
+
     async def make() -> None:
-        while True:
+        while not over.is_set():
             emulator.faults.cut_streams(WORKER)
             emulator.faults.duplicate(WORKER, times=chance.randint(1, 100))
             emulator.faults.lose_acks(WORKER, times=chance.randint(1, 100))
             emulator.faults.fail("Acknowledge", "UNAVAILABLE", applied=chance.random() < 0.5)
             seen = emulator.activity()
-            while emulator.activity() < seen + 50:
+            while emulator.activity() < seen + 50 and not over.is_set():
                 await emulator.activity_after(emulator.activity())
 
     async with asyncio.TaskGroup() as tasks:
-        making = tasks.create_task(make())
+        tasks.create_task(make())
         yield
-        making.cancel()
+        over.set()
     emulator.faults.clear()
 
 

@@ -161,7 +161,7 @@ import sys
 sys.modules[{package!r}] = None
 from pubsub_aio import MissingExtraError
 try:
-    import pubsub_aio.spark.decoding
+    from pubsub_aio.spark import decode_avro, decode_json, decode_protobuf
 except MissingExtraError as error:
     print(error)
 """
