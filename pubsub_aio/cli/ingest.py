@@ -108,9 +108,9 @@ def _run(options: argparse.Namespace) -> int:
 
 
 async def _ingest(options: argparse.Namespace, spark: Any, sink: Sink) -> int:
-    from pubsub_aio.subscriber.client import SubscriberClient
     from pubsub_aio.cli.progress import Tally, watch
     from pubsub_aio.spark import BatchReport, MicroBatch, dataframe, microbatches
+    from pubsub_aio.subscriber.client import SubscriberClient
 
     tally = Tally(limit=options.max_messages)
 
