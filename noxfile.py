@@ -43,8 +43,8 @@ def tests(session: nox.Session) -> None:
 @nox.parametrize(
     "pyspark",
     [
-        nox.param("pyspark>=4.3", id="newest"),
-        nox.param("pyspark==4.0.*", id="4.0"),
+        nox.param("pyspark[connect]>=4.3", id="newest"),
+        nox.param("pyspark[connect]==4.0.*", id="4.0"),
         nox.param("pyspark==3.5.*", id="3.5"),
     ],
 )
