@@ -10,6 +10,7 @@ from typing import Literal
 from pubsub_aio.errors import ConfigError
 
 MIB = 1024 * 1024
+GIB = 1024 * MIB
 MIN_ACK_DEADLINE = 10.0
 MAX_ACK_DEADLINE = 600.0
 EXACTLY_ONCE_ACK_DEADLINE = 60.0

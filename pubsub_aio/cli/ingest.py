@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import math
 from typing import TYPE_CHECKING, Any
@@ -104,7 +105,8 @@ def _run(options: argparse.Namespace) -> int:
     try:
         return asyncio.run(_ingest(options, spark, sink))
     finally:
-        spark.stop()
+        with contextlib.suppress(Exception):  # it may be gone
+            spark.stop()
 
 
 async def _ingest(options: argparse.Namespace, spark: Any, sink: Sink) -> int:
@@ -125,7 +127,7 @@ async def _ingest(options: argparse.Namespace, spark: Any, sink: Sink) -> int:
 
     def note(report: BatchReport) -> None:
         tally.add(report)
-        if tally.is_full or tally.failures >= _MAX_FAILURES:
+        if (tally.is_full or tally.failures >= _MAX_FAILURES) and not live.stopping:
             live.stop()
 
     async with SubscriberClient(options.project, transport=options.transport) as client:
@@ -145,7 +147,7 @@ async def _ingest(options: argparse.Namespace, spark: Any, sink: Sink) -> int:
             watching.cancel()
     if not error or not tally.is_empty:
         print(*tally.summary(options.to, options.format), sep="\n")
-    if tally.failures >= _MAX_FAILURES:
+    if tally.failures:
         say(f"pubsub-aio: stopped, {tally.failures} batches in a row failed: {tally.last_error}")
         return 1
     if error:

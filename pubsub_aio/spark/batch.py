@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -58,7 +59,7 @@ class MicroBatch:
 
         Where order matters what is behind the first of them comes again as well.
         """
-        numbers = {*rows}
+        numbers = {operator.index(row) for row in rows}
         if wrong := [row for row in numbers if not 0 <= row < len(self)]:
             raise ConfigError(f"rows must be from 0 to {len(self) - 1}, not {wrong[0]!r}")
         self.given_back |= numbers

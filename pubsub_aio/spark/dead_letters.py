@@ -53,7 +53,7 @@ def _origin(row: dict[str, Any], subscription: str, error: Exception | None) -> 
     """Attributes that say where a dead letter comes from, as the service has them, and why."""
     _, project, _, name = subscription.split("/")
     published = row["publish_time"].isoformat(timespec="milliseconds")
-    reason = f"{type(error).__name__}: {error}".encode()[:_MAX_VALUE_BYTES]
+    reason = f"{type(error).__name__}: {error}".encode(errors="replace")[:_MAX_VALUE_BYTES]
     return {
         f"{_SOURCE}Subscription": name,
         f"{_SOURCE}SubscriptionProject": project,

@@ -6,13 +6,14 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Protocol
 
 from pubsub_aio.errors import ConfigError
 from pubsub_aio.spark.batch import MicroBatch
 from pubsub_aio.spark.frames import dataframe
 from pubsub_aio.spark.jobs import Jobs
+from pubsub_aio.spark.threads import DaemonThreads
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,8 +41,8 @@ class Handler(Protocol):
 class SparkHandler:
     """Hands micro-batches to a function as DataFrames.
 
-    A plain function runs in a thread. An async one runs in the loop, but what it does with Spark
-    should not.
+    A plain function runs in a thread, and its jobs in Spark can be cancelled. An async one runs in
+    the loop; what it does with Spark should not, and cannot be cancelled from here.
 
     Args:
         spark: Where the DataFrames are made.
@@ -57,10 +58,8 @@ class SparkHandler:
             getattr(handle, "__call__", None)  # noqa: B004 - an object with an async __call__
         )
         self._jobs = Jobs(spark)
-        self._threads = ThreadPoolExecutor(max_in_flight, thread_name_prefix="pubsub-aio spark")
-        self._interrupters = ThreadPoolExecutor(
-            max_in_flight, thread_name_prefix="pubsub-aio interrupts"
-        )
+        self._threads = DaemonThreads(max_in_flight, "pubsub-aio spark")
+        self._others = DaemonThreads(2 * max_in_flight, "pubsub-aio spark, aside")
         self._running: dict[MicroBatch, Future[object]] = {}
 
     async def run(self, batch: MicroBatch) -> Exception | None:
@@ -71,7 +70,7 @@ class SparkHandler:
         """
         error = await self._run(batch)
         if error is not None:
-            await asyncio.to_thread(self._jobs.check_alive)
+            await asyncio.wrap_future(self._others.submit(self._jobs.check_alive))
         return error
 
     async def _run(self, batch: MicroBatch) -> Exception | None:
@@ -83,6 +82,10 @@ class SparkHandler:
                 result = self._handle(result, batch)  # type: ignore[arg-type] # a DataFrame
             if inspect.isawaitable(result):
                 await result
+        except asyncio.CancelledError as error:
+            if (task := asyncio.current_task()) is None or task.cancelling():
+                raise
+            return RuntimeError(f"handle cancelled itself: {error}")
         except Exception as error:  # noqa: BLE001 - whatever it is, the batch has failed
             return error
         return None
@@ -94,7 +97,7 @@ class SparkHandler:
         try:
             return await asyncio.shield(asyncio.wrap_future(running))
         except asyncio.CancelledError:
-            self._interrupters.submit(self._interrupt, batch, running)
+            self._others.submit(self._interrupt, batch, running)
             raise
 
     def _tagged(self, batch: MicroBatch, work: Callable[[MicroBatch], object]) -> object:
@@ -128,8 +131,8 @@ class SparkHandler:
 
     def close(self) -> None:
         """No more batches come. What runs goes on to its end."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        self._interrupters.shutdown(wait=False)
+        self._threads.close()
+        self._others.close()
 
 
 def check_handle(handle: object) -> None:

@@ -55,14 +55,15 @@ def microbatches(
         handle: Called with each DataFrame and its `MicroBatch`. A plain function runs in a thread;
             an async one in the loop, and must not block it.
         max_messages: How many messages make a batch.
-        max_bytes: How many bytes make one, about.
+        max_bytes: How many bytes make one, about; 1 GiB at most.
         max_latency: Seconds that a message waits for others. While `max_in_flight` batches are
             being handled it waits longer, and the next batch becomes larger.
         max_in_flight: How many batches are handled at once. More than one only helps where Spark
             has cores to spare, and only goes with a sink that takes several writers at once; many
             file formats do not. Where order matters there is one at a time.
-        max_batch_duration: Seconds after which a batch has failed: its jobs in Spark are
-            cancelled, and its messages come again.
+        max_batch_duration: Seconds after which a batch has failed: its messages come again, and
+            its jobs in Spark are cancelled, if `handle` is a plain function. If it has not ended
+            after as long again, the subscription ends with an error.
         bisect: When a batch fails, try its halves, and theirs, to find the messages that make
             `handle` fail. They alone come again, after a minute, or are dead-lettered; the others
             go through. If nothing goes through, the messages are not to blame: all come again.
@@ -97,6 +98,7 @@ def microbatches(
         max_poisonous=max_poisonous,
         dead_letters=None if dead_letter_topic is None else DeadLetters(client, dead_letter_topic),
     )
+    options.setdefault("max_overdue_callbacks", max_in_flight)
     options.setdefault("shutdown", ShutdownPolicy(timeout=max_batch_duration))
     handler = SparkHandler(spark, handle, max_in_flight=max_in_flight)
     runner = BatchRunner(handler, policy, on_batch=on_batch)

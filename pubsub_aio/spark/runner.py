@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pubsub_aio.errors import PubSubError
 from pubsub_aio.spark.batch import BatchReport, MicroBatch, Outcome
 from pubsub_aio.spark.bisection import Bisection
 from pubsub_aio.spark.dead_letters import DeadLetters
@@ -84,11 +83,15 @@ class BatchRunner:
         self._handler = handler
         self._policy = policy
         self._on_batch = on_batch
+        self._over = False
         self._failures = 0  # batches in a row of which nothing went through
         self._suspects = Suspects()
 
     async def __call__(self, arrived: ArrowBatch) -> None:
         """Deal with a batch; when it returns nothing runs for it any more."""
+        if self._over:
+            arrived.nack()
+            return
         loop = asyncio.get_running_loop()
         began_at = loop.time()
         batch = MicroBatch(len(arrived), lambda: columns_of(arrived.records))
@@ -100,19 +103,33 @@ class BatchRunner:
             progress.outcome, progress.error = "timed out", progress.error or error
         except Exception as error:  # noqa: BLE001 - told to whoever awaits the subscription
             progress.outcome, progress.error = "cancelled", error
-            self.on_end(error)
+            self._end(error)
         finally:
             report = self._report(progress, size=arrived.size, seconds=loop.time() - began_at)
             self._settle(arrived, progress)
             self._tell(report)
         if progress.outcome == "timed out":
-            await self._handler.ended(progress.trying)
+            await self._ended(progress.trying)
+
+    async def _ended(self, batch: MicroBatch) -> None:
+        """Wait until nothing runs for a batch any more; if that takes too long, give up."""
+        seconds = self._policy.max_batch_duration
+        try:
+            async with asyncio.timeout(seconds):
+                await self._handler.ended(batch)
+        except TimeoutError:
+            self._end(TimeoutError(f"a handler has not ended {seconds:g} s after it was cancelled"))
+
+    def _end(self, error: Exception) -> None:
+        """It is no use to go on."""
+        self._over = True
+        self.on_end(error)
 
     async def _try(self, progress: _Progress, *, ordered: bool) -> None:
         """Hand over a batch and, if it fails and that is wanted, its parts."""
         progress.error = await self._handler.run(progress.whole)
         if progress.error is None:
-            self._suspects.worked()
+            self._suspects.something_worked()
             progress.outcome, progress.left = "acked", sorted(progress.whole.given_back)
             return
         progress.outcome = "failed"
@@ -132,20 +149,30 @@ class BatchRunner:
             error = errors[rows.start] = await self._handler.run(progress.trying)
             if error is None:
                 search.worked()
-                self._suspects.worked()
+                self._suspects.something_worked()
                 given_back.update(rows[row] for row in progress.trying.given_back)
                 progress.outcome, progress.left = "bisected", sorted({*search.left, *given_back})
             else:
                 search.failed()
-        for row in search.poisonous:
-            message = whole.part(range(row, row + 1))
-            if not self._suspects.blame(message.message_ids[0]) and not search.works:
-                continue  # it may not be the message that is at fault
+                if len(rows) == 1:
+                    self._suspects.failed_alone(progress.trying.message_ids[0])
+        if len(whole) == 1:
+            self._suspects.failed_alone(whole.message_ids[0])
+        for row in self._to_blame(whole, search):
             progress.poisonous.append(row)
+            message = whole.part(range(row, row + 1))
             if dead_letters and await self._bury(message, errors[row], dead_letters):
                 progress.dead_lettered += 1
                 progress.left.remove(row)
                 progress.outcome = "bisected"
+
+    def _to_blame(self, whole: MicroBatch, search: Bisection) -> list[int]:
+        """The rows that are at fault, and not what they were handed to."""
+        ids = whole.message_ids if search.poisonous else []
+        unsure = [row for row in search.poisonous if not self._suspects.are_to_blame(ids[row])]
+        if search.works and len(unsure) == 1:
+            unsure = []  # it was tried last; had all else gone down, there would be more of them
+        return [row for row in search.poisonous if row not in unsure]
 
     async def _bury(
         self, message: MicroBatch, error: Exception | None, dead_letters: DeadLetters
@@ -153,7 +180,7 @@ class BatchRunner:
         """Publish a message to the dead-letter topic; returns whether it is there."""
         try:
             await dead_letters.send(message.records, subscription=self.subscription, error=error)
-        except PubSubError:
+        except Exception:
             log.exception(
                 "%s: message %s cannot be published to %s, and comes again",
                 self.subscription,
@@ -171,6 +198,8 @@ class BatchRunner:
             self._failures += 1
         if not progress.left:
             arrived.ack()
+        elif len(progress.left) == len(progress.whole):
+            arrived.nack(delay=self._delay(arrived, progress))
         else:
             arrived.ack_all_but(progress.left, delay=self._delay(arrived, progress))
 

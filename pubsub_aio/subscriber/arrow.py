@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from threading import get_ident
@@ -97,9 +98,10 @@ class ArrowBatch:
     def ack_all_but(self, rows: Iterable[int], *, delay: float = 0.0) -> None:
         """Ack all of it but these rows, which are to come again after that many seconds, 0 to 600.
 
-        Where order matters what is behind the first of them comes again as well.
+        Where order matters what is behind the first of them comes again as well. What is left of
+        the batch here then are the rows that come again.
         """
-        numbers = sorted({*rows})
+        numbers = sorted({operator.index(row) for row in rows})
         if numbers and not 0 <= numbers[0] <= numbers[-1] < len(self):
             raise ConfigError(f"rows must be from 0 to {len(self) - 1}, not {numbers}")
         self._custody.ack_all_but(self, numbers, whole_seconds(delay, "delay"))
@@ -205,9 +207,11 @@ class ArrowCustody(Custody[ArrowBatch]):
 
     def _on_due(self) -> None:
         """What arrived has waited long enough, unless it went and other came."""
-        if self._arrived.due_at <= self._loop.time():
-            self._decode_all(self._arrived.take())
-        self._due.set(self._arrived.due_at)
+        try:
+            if self._arrived.due_at <= self._loop.time():
+                self._decode_all(self._arrived.take())
+        finally:
+            self._due.set(self._arrived.due_at)
 
     def _decode_all(self, arrived: list[tuple[float, list[bytes]]]) -> None:
         responses = [response for _, responses in arrived for response in responses]

@@ -55,9 +55,10 @@ def joined(parts: list[Rows]) -> Rows:
     if len(parts) == 1:
         return first
     table = pa.Table.from_batches([rows.records for rows in parts]).combine_chunks()
+    (records,) = table.to_batches()  # a column of more than 2 GiB would make more of them
     return replace(
         first,
-        records=table.to_batches()[0],
+        records=records,
         ack_ids=pa.concat_arrays([rows.ack_ids for rows in parts]),
         size=sum(rows.size for rows in parts),
         renew_at=min(rows.renew_at for rows in parts),

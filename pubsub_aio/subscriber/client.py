@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from pubsub_aio._core.batches import Gathering
 from pubsub_aio._wire.transport import Transport
-from pubsub_aio.config import MIB, FlowControl, check
+from pubsub_aio.config import GIB, MIB, FlowControl, check
 from pubsub_aio.errors import ConfigError
 from pubsub_aio.message import Message
 from pubsub_aio.subscriber.batches import BatchCallback, BatchConsumer, check_batch, for_batches
@@ -212,7 +212,7 @@ class SubscriberClient(SubscriberCalls):
             subscription: Its name.
             callback: Called with each `ArrowBatch`. If it raises, the batch is nacked.
             max_messages: How many messages make a batch.
-            max_bytes: How many bytes make one, about.
+            max_bytes: How many bytes make one, about; 1 GiB at most.
             max_latency: Seconds that a message waits for others.
             max_concurrent: How many callbacks run at once. While so many run what comes is
                 gathered, so that the next batch is the larger. No limit unless told.
@@ -224,6 +224,7 @@ class SubscriberClient(SubscriberCalls):
 
         check_callback(callback, "a batch")
         check_batch(max_messages, max_bytes, max_latency)
+        check("max_bytes", max_bytes, 1, GIB, whole=True)  # a column of Arrow has 2 at most
         if max_concurrent is not None:
             check("max_concurrent", max_concurrent, 1, whole=True)
         flow = flow_control or for_batches(max_messages, max_bytes)

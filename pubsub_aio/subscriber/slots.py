@@ -45,8 +45,11 @@ class Slots(Generic[M]):
     # What the subscription asks of it
 
     def put(self, messages: list[M]) -> None:
-        """Run the callback for these, in turn."""
-        self._waiting.extend(messages)
+        """Run the callback for these, in turn; what was given back while it waited is let go."""
+        gone = [one for one in self._waiting if one.lease is None]
+        self._waiting = deque(one for one in (*self._waiting, *messages) if one not in gone)
+        for message in gone:
+            self._custody.returned(message)
         self._begin()
 
     def _begin(self) -> None:

@@ -97,22 +97,24 @@ def test_none_is_lost_however_it_ends(
         assert bisection.poisonous == sorted(poisonous)[:most]
 
 
-def test_a_message_that_fails_before_and_after_a_success_is_to_blame() -> None:
+def test_a_message_is_to_blame_when_something_went_through_since_it_failed() -> None:
     suspects = Suspects()
+    suspects.something_worked()
+    suspects.failed_alone("a")
+    suspects.failed_alone("a")
+    assert not suspects.are_to_blame("a")
+    suspects.something_worked()
+    suspects.failed_alone("a")
 
-    assert not suspects.blame("a")
-    assert not suspects.blame("a")
-    suspects.worked()
-    assert suspects.blame("a")
-    assert not suspects.blame("b")
+    assert suspects.are_to_blame("a")
+    assert not suspects.are_to_blame("b")
 
 
 def test_no_more_suspects_are_remembered_than_may_be() -> None:
     suspects = Suspects()
-    suspects.blame("first")
-    for number in range(10_000):
-        suspects.blame(f"{number}")
-    suspects.worked()
+    for name in ("first", *(f"{number}" for number in range(10_000))):
+        suspects.failed_alone(name)
+    suspects.something_worked()
 
-    assert not suspects.blame("first")
-    assert suspects.blame("9999")
+    assert not suspects.are_to_blame("first")
+    assert suspects.are_to_blame("9999")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -27,6 +28,8 @@ class Work:
     ) -> None:
         self.poison = poison or set()
         self.down_until = 0.0
+        self.down_after = 10**9  # calls
+        self.error: Exception | None = None
         self.unwanted: set[int] = set()  # to come again, once
         self.unwanted_in_parts = False
         self.seconds = seconds
@@ -52,8 +55,9 @@ class Work:
         unwanted = self.unwanted.intersection(numbers) if counts else set()
         self.unwanted -= unwanted
         batch.give_back(numbers.index(number) for number in unwanted)
-        if now() < self.down_until or not self.poison.isdisjoint(numbers):
-            return ValueError(f"cannot work with {numbers[:3]}")
+        down = now() < self.down_until or len(self.calls) > self.down_after
+        if down or not self.poison.isdisjoint(numbers):
+            return self.error or ValueError(f"cannot work with {numbers[:3]}")
         self.through += numbers
         return None
 
@@ -63,6 +67,11 @@ class Work:
         self.ended_at.append(now())
 
     def close(self) -> None: ...
+
+
+class Unprintable(Exception):  # noqa: N818 - it is none to be caught
+    def __str__(self) -> str:
+        raise IndexError("there is no text")
 
 
 class Site:
@@ -189,7 +198,7 @@ async def test_a_batch_that_takes_too_long_has_failed(
 async def test_a_batch_that_cannot_be_stopped_keeps_its_place(emulator: MemoryEmulator) -> None:
     """Or ever more of them would run; but what it holds goes back."""
     async with site_of(emulator) as site:
-        work = Work(seconds=HOUR, stubborn=100)
+        work = Work(seconds=HOUR, stubborn=15)
         site.subscribe(work, max_batch_duration=20)
         publish(emulator, 5)
         await site.until(lambda: bool(site.reports))
@@ -197,8 +206,23 @@ async def test_a_batch_that_cannot_be_stopped_keeps_its_place(emulator: MemoryEm
         work.seconds = 0
         await site.all_done()
 
-        assert work.ended_at == [pytest.approx(120, abs=1)]
-        assert work.calls[1][0] >= 120
+        assert work.ended_at == [pytest.approx(35, abs=1)]
+        assert work.calls[1][0] >= 35
+
+
+@virtual
+async def test_a_batch_that_never_ends_ends_the_subscription(emulator: MemoryEmulator) -> None:
+    """Whoever watches the process can start another; what came meanwhile goes back."""
+    async with site_of(emulator) as site:
+        work = Work(seconds=HOUR, stubborn=HOUR)
+        live = site.subscribe(work, max_batch_duration=20)
+        publish(emulator, 5)
+        with pytest.raises(TimeoutError, match="has not ended 20 s after it was cancelled"):
+            await live
+
+        assert now() < 45
+        assert len(work.calls) == 1
+        assert emulator.outstanding(WORKER) == 0
 
 
 @virtual
@@ -315,6 +339,11 @@ def test_rows_that_there_are_not_cannot_be_given_back(rows: list[int]) -> None:
         MicroBatch(3, lambda: None).give_back(rows)
 
 
+def test_rows_to_give_back_are_whole_numbers() -> None:
+    with pytest.raises(TypeError):
+        MicroBatch(3, lambda: None).give_back([1.0])  # type: ignore[list-item]
+
+
 # Poisonous messages
 
 
@@ -417,6 +446,43 @@ async def test_a_dead_letter_topic_that_is_slow_to_answer_is_asked_again(
 
 
 @virtual
+@pytest.mark.parametrize("error", [ValueError("bad \udcff"), Unprintable()])
+async def test_whatever_the_error_says_the_subscription_goes_on(
+    emulator: MemoryEmulator, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may be about bytes that are no text, or fail itself."""
+    caplog.set_level(logging.CRITICAL, "pubsub_aio.spark")  # pytest cannot show such text
+    async with site_of(emulator) as site:
+        work = Work({7})
+        work.error = error
+        live = site.subscribe(work, bisect=True, dead_letters=True)
+        publish(emulator, 10)
+        await site.until(lambda: bool(site.reports))
+
+        assert not live.done()
+        assert sorted(work.through) == [n for n in range(10) if n != 7]
+
+
+@virtual
+async def test_a_sink_that_goes_down_in_the_middle_costs_no_message(
+    emulator: MemoryEmulator,
+) -> None:
+    """Part of the batch went through before; what failed since did not fail by itself."""
+    async with site_of(emulator) as site:
+        work = Work({63})
+        site.subscribe(work, bisect=True, dead_letters=True)
+        publish(emulator, 64)
+        work.down_after = 2
+        await site.until(lambda: bool(site.reports))
+        assert site.buried() == []
+        work.down_after = 10**9
+        await site.all_done()
+
+        assert sorted(work.through) == list(range(63))
+        assert site.buried() == [b"63"]
+
+
+@virtual
 @pytest.mark.parametrize("count", [1, 20])
 async def test_where_nothing_goes_through_no_message_is_to_blame(
     emulator: MemoryEmulator, count: int
@@ -474,9 +540,9 @@ async def test_no_more_are_looked_for_than_may_be(emulator: MemoryEmulator) -> N
         site.subscribe(work, bisect=True, dead_letters=True, max_poisonous=3)
         publish(emulator, 64)
         await site.until(lambda: len(site.reports) == 1)
-        assert site.outcomes == [("bisected", 23, 41)]
-        assert site.buried() == [b"20", b"21", b"22"]
-        while len(site.buried()) < 40:  # what is not with others that work waits for some
+        assert site.outcomes == [("bisected", 20, 44)]
+        assert site.buried() == []  # nothing has gone through since they failed
+        while len(site.buried()) < 40:
             emulator.publish(TOPIC, b"99")
             await asyncio.sleep(100)
             assert now() < HOUR

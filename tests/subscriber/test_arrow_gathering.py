@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
+from typing import Any
 
 import pytest
 
@@ -307,6 +310,40 @@ async def test_a_batch_that_is_let_go_before_its_turn_takes_no_slot(
 
 
 @virtual
+async def test_batches_that_are_let_go_do_not_pile_up_behind_one_that_hangs(
+    emulator: MemoryEmulator,
+) -> None:
+    """They come again and again, and each time wait for their turn."""
+    emulator.create_subscription(WORKER, TOPIC)
+    publish(emulator, 40)
+    alive: weakref.WeakSet[ArrowBatch] = weakref.WeakSet()
+    made = ArrowBatch.__init__
+
+    async def hang(batch: ArrowBatch) -> None:
+        del batch
+        gc.collect()
+        await asyncio.sleep(2 * HOUR)
+
+    def note(self: ArrowBatch, *args: Any, **kwargs: Any) -> None:
+        made(self, *args, **kwargs)
+        alive.add(self)
+
+    flow = FlowControl(max_messages=40, max_lease_duration=60)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ArrowBatch, "__init__", note)
+        async with client_of(emulator) as client:
+            live = client.subscribe_arrow(
+                WORKER, hang, max_messages=10, max_concurrent=1, flow_control=flow
+            )
+            await asyncio.sleep(HOUR)
+            gc.collect()
+            assert len(alive) < 10
+            live.stop()
+            live.stop()
+            await live
+
+
+@virtual
 async def test_stopping_gives_back_what_waits_for_a_slot(emulator: MemoryEmulator) -> None:
     """H9: and lets the callback that runs finish."""
     emulator.create_subscription(WORKER, TOPIC)
@@ -320,6 +357,14 @@ async def test_stopping_gives_back_what_waits_for_a_slot(emulator: MemoryEmulato
 
     assert batches.batches == [list(range(10))]
     assert emulator.backlog(WORKER) == 40
+
+
+@virtual
+async def test_a_batch_is_not_larger_than_arrow_can_have_it(emulator: MemoryEmulator) -> None:
+    """A column has 2 GiB at most."""
+    async with client_of(emulator) as client:
+        with pytest.raises(ConfigError, match="max_bytes must be at least 1 and at most"):
+            client.subscribe_arrow(WORKER, Batches(), max_bytes=2**30 + 1)
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, True])
