@@ -9,11 +9,11 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Protocol
 
-from pubsub_aio.errors import ConfigError
 from pubsub_aio.spark.batch import MicroBatch
 from pubsub_aio.spark.frames import dataframe
 from pubsub_aio.spark.jobs import Jobs
 from pubsub_aio.spark.threads import DaemonThreads
+from pubsub_aio.subscriber.schedulers import check_callback, is_async
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,12 +51,10 @@ class SparkHandler:
     """
 
     def __init__(self, spark: SparkSession, handle: Handle, *, max_in_flight: int) -> None:
-        check_handle(handle)
+        check_callback(handle, "a DataFrame and a batch", name="handle", arguments=2)
         self._spark = spark
         self._handle = handle
-        self._is_async = inspect.iscoroutinefunction(handle) or inspect.iscoroutinefunction(
-            getattr(handle, "__call__", None)  # noqa: B004 - an object with an async __call__
-        )
+        self._is_async = is_async(handle)
         self._jobs = Jobs(spark)
         self._threads = DaemonThreads(max_in_flight, "pubsub-aio spark")
         self._others = DaemonThreads(2 * max_in_flight, "pubsub-aio spark, aside")
@@ -133,21 +131,3 @@ class SparkHandler:
         """No more batches come. What runs goes on to its end."""
         self._threads.close()
         self._others.close()
-
-
-def check_handle(handle: object) -> None:
-    """Refuse what cannot be called with a DataFrame and a batch: each would come and go for it."""
-    if not callable(handle):
-        raise ConfigError(
-            f"handle must be a function that takes a DataFrame and a batch, not {handle!r}"
-        )
-    try:
-        signature = inspect.signature(handle)
-    except ValueError:  # some that are written in C do not tell
-        return
-    try:
-        signature.bind(None, None)
-    except TypeError as error:
-        raise ConfigError(
-            f"handle must take a DataFrame and a batch, not {signature}: {error}"
-        ) from error

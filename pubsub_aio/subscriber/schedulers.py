@@ -59,20 +59,36 @@ class ThreadScheduler:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def check_callback(callback: object, what: str) -> None:
-    """Refuse what cannot be called with one argument: every message would come and go for it."""
+def check_callback(
+    callback: object, what: str, *, name: str = "callback", arguments: int = 1
+) -> None:
+    """Refuse what cannot be called so: every message would come and go for it.
+
+    Args:
+        callback: The function.
+        what: What it is called with, in words.
+        name: What it is called here.
+        arguments: How many arguments that are.
+    """
     if not callable(callback):
-        raise ConfigError(f"callback must be a function that takes {what}, not {callback!r}")
+        raise ConfigError(f"{name} must be a function that takes {what}, not {callback!r}")
     try:
         signature = inspect.signature(callback)
     except ValueError:  # some that are written in C do not tell
         return
     try:
-        signature.bind(None)
+        signature.bind(*[None] * arguments)
     except TypeError as error:
         raise ConfigError(
-            f"callback must take {what} and nothing else, not {signature}: {error}"
+            f"{name} must take {what} and nothing else, not {signature}: {error}"
         ) from error
+
+
+def is_async(callback: object) -> bool:
+    """Whether it is an async function, or an object that is called like one."""
+    return inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(
+        getattr(callback, "__call__", None)  # noqa: B004 - an object with an async __call__
+    )
 
 
 def in_loop(
@@ -80,10 +96,7 @@ def in_loop(
 ) -> tuple[Callable[[Message], Awaitable[object]], Scheduler | None]:
     """A callback as an async function, and the scheduler that was made for it, if one was."""
     check_callback(callback, "a message")
-    is_async = inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(
-        getattr(callback, "__call__", None)  # noqa: B004 - an object with an async __call__
-    )
-    if scheduler is None and is_async:
+    if scheduler is None and is_async(callback):
         return callback, None  # type: ignore[return-value] # it was just looked at
     made = None
     if scheduler is None:
