@@ -101,6 +101,9 @@ class BatchRunner:
                 await self._try(progress, ordered=bool(arrived.ordering_key))
         except TimeoutError as error:
             progress.outcome, progress.error = "timed out", progress.error or error
+        except asyncio.CancelledError:
+            progress.outcome = "cancelled"
+            raise
         except Exception as error:  # noqa: BLE001 - told to whoever awaits the subscription
             progress.outcome, progress.error = "cancelled", error
             self._end(error)

@@ -269,6 +269,23 @@ async def test_a_batch_that_does_not_finish_is_given_back(emulator: MemoryEmulat
 
 
 @virtual
+async def test_a_search_that_does_not_finish_is_given_back(emulator: MemoryEmulator) -> None:
+    """But for what went through."""
+    async with site_of(emulator) as site:
+        work = Work({7}, seconds=10)
+        live = site.subscribe(work, bisect=True)
+        publish(emulator, 8)
+        await site.until(lambda: len(work.calls) == 3)
+        live.stop()
+        live.stop()
+        await live
+
+        assert site.outcomes == [("cancelled", 4, 4)]
+        seconds = [one.modacks[-1].seconds for one in emulator.messages(TOPIC)[4:]]
+        assert seconds == [0] * 4
+
+
+@virtual
 async def test_when_spark_is_gone_the_subscription_ends_with_the_error(
     emulator: MemoryEmulator,
 ) -> None:
