@@ -19,11 +19,14 @@ FOLDER = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Before 4.2 PySpark leaves sockets to the JVM open after every `collect()`."""
-    unclosed = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning:socket")
-    for item in items:
-        if item.path.is_relative_to(FOLDER):
-            item.add_marker(unclosed)
+    """PySpark leaves sockets to the JVM open before 4.2, and uses distutils before 4.0."""
+    ours = [item for item in items if item.path.is_relative_to(FOLDER)]
+    for item in ours:
+        for ignored in (
+            "ignore:unclosed <socket:ResourceWarning:socket",
+            "ignore:.*distutils:DeprecationWarning",
+        ):
+            item.add_marker(pytest.mark.filterwarnings(ignored))
 
 
 @pytest.fixture(scope="session")
