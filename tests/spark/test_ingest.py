@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from pubsub_aio.emulator import Emulator
 from tests.spark.wire import WORKER, publish, until
@@ -90,7 +91,6 @@ async def test_an_interrupt_lets_it_finish_what_has_begun(
     emulator: Emulator, tmp_path: Path
 ) -> None:
     """And the table is one that Delta Lake reads."""
-    deltalake = pytest.importorskip("deltalake", reason="the extra delta is not installed")
     ids = publish(emulator, 500)
     ran = Ran(emulator, WORKER, "--to", str(tmp_path / "table"), "--format=delta")
     await until(lambda: emulator.backlog(WORKER) == 0)
@@ -99,7 +99,7 @@ async def test_an_interrupt_lets_it_finish_what_has_begun(
 
     assert status == 0
     assert re.search(r"  rows +500 ", out)
-    table = deltalake.DeltaTable(tmp_path / "table").to_pyarrow_table()
+    table = DeltaTable(tmp_path / "table").to_pyarrow_table()
     assert sorted(table["message_id"].to_pylist()) == sorted(ids)
 
 
