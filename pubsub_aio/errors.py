@@ -161,6 +161,31 @@ class ReconnectError(PubSubError):
         self.seconds = seconds
 
 
+class SparkGoneError(PubSubError):
+    """Spark was stopped or has died, so that no batch can be handled; see the cause."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Spark was stopped, or its JVM has died: start this process anew, what it held comes "
+            "again"
+        )
+
+
+class StuckHandlerError(PubSubError, TimeoutError):
+    """A function that was given a batch does not end, and keeps the next from beginning.
+
+    Attributes:
+        seconds: How long it was waited for since it was cancelled.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            f"the handler has not ended {seconds:g} s after its batch took too long: start this "
+            "process anew, what it held comes again"
+        )
+        self.seconds = seconds
+
+
 # A message
 
 

@@ -26,7 +26,9 @@ from pubsub_aio.errors import (
     ReconnectError,
     ServiceError,
     SettleError,
+    SparkGoneError,
     StartupError,
+    StuckHandlerError,
     UnavailableError,
     UnconfirmedError,
     UnsupportedError,
@@ -54,6 +56,8 @@ EXAMPLES: list[PubSubError] = [
     UnavailableError("UNAVAILABLE", "why"),
     StartupError("projects/p/subscriptions/s", [Check("reach", "ok")]),
     ReconnectError("projects/p/subscriptions/s", attempts=3, seconds=600.0),
+    SparkGoneError(),
+    StuckHandlerError(20.0),
     SettleError("a" * 100, "why"),
     LeaseExpiredError("a" * 100),
     AlreadySettledError("a" * 100),
@@ -81,6 +85,7 @@ def test_every_error_is_ours_and_says_what_it_means(kind: type[Exception]) -> No
         (WrongLoopError, RuntimeError),
         (ForkedError, RuntimeError),
         (ClosedError, RuntimeError),
+        (StuckHandlerError, TimeoutError),
     ],
 )
 def test_some_are_of_a_kind_that_python_knows(

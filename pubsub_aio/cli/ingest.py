@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from pubsub_aio.cli.output import say
-from pubsub_aio.errors import MissingExtraError, PubSubError
+from pubsub_aio.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from pubsub_aio.cli.sinks import Sink
@@ -148,7 +148,8 @@ async def _ingest(options: argparse.Namespace, spark: Any, sink: Sink) -> int:
     if not error or not tally.is_empty:
         print(*tally.summary(options.to, options.format), sep="\n")
     if tally.failures:
-        say(f"pubsub-aio: stopped, {tally.failures} batches in a row failed: {tally.last_error}")
+        failed = "a batch" if tally.failures == 1 else f"{tally.failures} batches in a row"
+        say(f"pubsub-aio: stopped, {failed} failed: {tally.last_error}")
         return 1
     if error:
         say(f"pubsub-aio: {error}")
@@ -160,8 +161,6 @@ async def _ended(running: Any) -> Exception | None:
     """Wait for the end; returns what it ended with."""
     try:
         await running
-    except PubSubError as error:
-        return error
-    except Exception as error:  # noqa: BLE001 - Spark is gone: it is said in a line
+    except Exception as error:  # noqa: BLE001 - it is said in a line
         return error
     return None

@@ -64,7 +64,7 @@ class SparkHandler:
         """Deal with a batch; returns what was raised, if anything was.
 
         Raises:
-            Exception: Spark itself is gone, and every batch would fail.
+            SparkGoneError: Every batch would fail.
         """
         error = await self._run(batch)
         if error is not None:

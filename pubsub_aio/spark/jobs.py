@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from pubsub_aio.errors import SparkGoneError
 from pubsub_aio.spark.frames import is_connect
 
 if TYPE_CHECKING:
@@ -44,6 +45,14 @@ class Jobs:
             self._spark.sparkContext.cancelJobsWithTag(tag)
 
     def check_alive(self) -> None:
-        """Raise what Spark raises if the session can never be used again."""
-        if not is_connect(self._spark):  # which connects again
+        """Make sure that the session can still be used.
+
+        Raises:
+            SparkGoneError: It never can again.
+        """
+        if is_connect(self._spark):
+            return  # it connects again
+        try:
             self._spark.range(1)  # lazy: the driver is asked for nothing but a plan
+        except Exception as error:
+            raise SparkGoneError from error

@@ -46,7 +46,7 @@ def microbatches(
     held for as long as it takes, up to `max_batch_duration`. What is acked was handled at least
     once: make the sink idempotent by `message_id`.
 
-    If Spark itself is gone, the subscription ends with the error.
+    If Spark itself is gone, the subscription ends with a `SparkGoneError`.
 
     Args:
         spark: Where the DataFrames are made.
@@ -63,7 +63,7 @@ def microbatches(
             file formats do not. Where order matters there is one at a time.
         max_batch_duration: Seconds after which a batch has failed: its messages come again, and
             its jobs in Spark are cancelled, if `handle` is a plain function. If it has not ended
-            after as long again, the subscription ends with an error.
+            after as long again, the subscription ends with a `StuckHandlerError`.
         bisect: When a batch fails, try its halves, and theirs, to find the messages that make
             `handle` fail. They alone come again, after a minute, or are dead-lettered; the others
             go through. If nothing goes through, the messages are not to blame: all come again.

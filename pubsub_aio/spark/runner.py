@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from pubsub_aio.errors import StuckHandlerError
 from pubsub_aio.spark.batch import BatchReport, MicroBatch, Outcome
 from pubsub_aio.spark.bisection import Bisection
 from pubsub_aio.spark.dead_letters import DeadLetters
@@ -121,7 +122,7 @@ class BatchRunner:
             async with asyncio.timeout(seconds):
                 await self._handler.ended(batch)
         except TimeoutError:
-            self._end(TimeoutError(f"a handler has not ended {seconds:g} s after it was cancelled"))
+            self._end(StuckHandlerError(seconds))
 
     def _end(self, error: Exception) -> None:
         """It is no use to go on."""

@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import psutil
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
@@ -41,6 +42,12 @@ class Ran:
 
     def interrupt(self) -> None:
         self._process.send_signal(signal.SIGINT)
+
+    def kill_spark(self) -> None:
+        """End its JVM, as the system does when there is no memory left."""
+        children = psutil.Process(self._process.pid).children(recursive=True)
+        (jvm,) = [child for child in children if child.name() == "java"]
+        jvm.kill()
 
     async def ended(self) -> tuple[int, str, str]:
         """Its exit status, what it printed, and what it said beside that."""
@@ -73,8 +80,12 @@ def read_json(folder: Path) -> list[dict[str, str]]:
 
 
 async def test_no_more_is_written_than_was_asked_for(emulator: Emulator, tmp_path: Path) -> None:
-    """The rest comes again, to others; and what is written as JSON can be read by anybody."""
+    """The rest comes again, to others; and what is written as JSON can be read by anybody.
+
+    Acks that are slow are waited for, although a batch for which there is no room ends meanwhile.
+    """
     publish(emulator, 400)
+    emulator.faults.delay("Acknowledge", 1.0, times=100)
     arguments = [WORKER, "--to", str(tmp_path), "--format=json", "--max-messages=150"]
     arguments += ["--batch-messages=100", "--transport=rest"]
     status, out, _ = await Ran(emulator, *arguments).ended()
@@ -115,6 +126,40 @@ async def test_what_cannot_be_written_ends_it_with_the_reason(
     assert re.search(r"  failed +3   30 messages came again", out)
     assert re.search(r"stopped, 3 batches in a row failed: .*file", err)
     assert emulator.backlog(WORKER) == 10
+
+
+async def test_one_that_ends_after_a_failure_does_not_pass_for_one_that_went_well(
+    emulator: Emulator, tmp_path: Path
+) -> None:
+    """Nothing comes for long enough, because what failed comes again later than that."""
+    publish(emulator, 10)
+    (tmp_path / "file").write_text("no folder")
+    arguments = [WORKER, "--to", str(tmp_path / "file"), "--until-empty", "--idle=0.2"]
+    status, out, err = await Ran(emulator, *arguments, "--batch-latency=0.1").ended()
+
+    assert status == 1
+    assert re.search(r"  rows +0 ", out)
+    assert re.search(r"stopped, (a batch|2 batches in a row) failed: .*file", err)
+    assert emulator.backlog(WORKER) == 10
+
+
+async def test_when_spark_is_gone_it_ends_and_says_so_in_a_line(
+    emulator: Emulator, tmp_path: Path
+) -> None:
+    """It cannot even stop Spark then."""
+    ran = Ran(emulator, WORKER, "--to", str(tmp_path / "lake"))
+    publish(emulator, 10)
+    await until(lambda: emulator.backlog(WORKER) == 0)
+    ran.kill_spark()
+    publish(emulator, 10)
+    status, out, err = await ran.ended()
+
+    assert status == 1
+    assert re.search(r"  rows +10 ", out)
+    assert re.search(
+        r"pubsub-aio: Spark was stopped, or its JVM has died: start this process anew", err
+    )
+    assert (emulator.backlog(WORKER), emulator.outstanding(WORKER)) == (10, 0)
 
 
 async def test_a_subscription_that_there_is_not_is_said_in_a_few_lines(

@@ -126,6 +126,25 @@ async def test_an_async_function_is_called_in_the_loop(
     assert sum(counts) == 10
 
 
+async def test_an_async_function_that_gives_up_what_it_waits_for_has_failed(
+    spark: SparkSession, emulator: Emulator, client: SubscriberClient, lake: Lake
+) -> None:
+    """What is cancelled is its own, not the subscription; the messages come again."""
+
+    async def handle(df: DataFrame, _: MicroBatch) -> None:
+        counting = asyncio.ensure_future(asyncio.to_thread(df.count))
+        if not lake.reports:
+            counting.cancel()
+        await counting
+
+    publish(emulator, 10)
+    live = microbatches(spark, client, WORKER, handle, on_batch=lake.reports.append)
+    await until(lambda: emulator.backlog(WORKER) == 0)
+
+    assert (lake.outcomes, live.done()) == (["failed", "acked"], False)
+    assert "handle cancelled itself" in str(lake.reports[0].error)
+
+
 async def test_spark_does_not_block_the_loop(
     spark: SparkSession, emulator: Emulator, client: SubscriberClient
 ) -> None:

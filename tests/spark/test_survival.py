@@ -175,6 +175,6 @@ async def test_when_spark_is_gone_the_driver_ends_and_says_why(
         code, said = await asyncio.to_thread(program.ending, timeout=WITHIN)
 
     assert code == 1
-    assert "Traceback" in said
+    assert "SparkGoneError: Spark was stopped, or its JVM has died" in said
     assert "stopped gracefully" not in program.lines
     assert (emulator.backlog(WORKER), emulator.outstanding(WORKER)) == (10, 0)
