@@ -54,6 +54,8 @@ class Tally:
 
     def add(self, report: BatchReport) -> None:
         """A batch has ended."""
+        if self.is_full:
+            return  # there was no room for it
         now = time.monotonic()
         self._first_at = min(self._first_at, now - report.seconds)
         self._last_at = now

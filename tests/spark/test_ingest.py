@@ -80,12 +80,8 @@ def read_json(folder: Path) -> list[dict[str, str]]:
 
 
 async def test_no_more_is_written_than_was_asked_for(emulator: Emulator, tmp_path: Path) -> None:
-    """The rest comes again, to others; and what is written as JSON can be read by anybody.
-
-    Acks that are slow are waited for, although a batch for which there is no room ends meanwhile.
-    """
+    """The rest comes again, to others; and what is written as JSON can be read by anybody."""
     publish(emulator, 400)
-    emulator.faults.delay("Acknowledge", 1.0, times=100)
     arguments = [WORKER, "--to", str(tmp_path), "--format=json", "--max-messages=150"]
     arguments += ["--batch-messages=100", "--transport=rest"]
     status, out, _ = await Ran(emulator, *arguments).ended()
@@ -96,6 +92,20 @@ async def test_no_more_is_written_than_was_asked_for(emulator: Emulator, tmp_pat
     assert rows[0].keys() >= {"message_id", "data", "publish_time"}
     assert re.search(r"  rows +150 ", out)
     assert emulator.backlog(WORKER) == 250
+
+
+async def test_acks_are_waited_for_although_another_batch_ends_meanwhile(
+    emulator: Emulator, tmp_path: Path
+) -> None:
+    """The second waits while the first is written, and then there is no room for it."""
+    publish(emulator, 300)
+    emulator.faults.delay("Acknowledge", 1.0, times=10)
+    arguments = [WORKER, "--to", str(tmp_path / "lake"), "--max-messages=100"]
+    status, out, _ = await Ran(emulator, *arguments, "--batch-messages=100").ended()
+
+    assert status == 0
+    assert re.search(r"  rows +100 .*\n  batches +1 ", out)
+    assert emulator.backlog(WORKER) == 200
 
 
 async def test_an_interrupt_lets_it_finish_what_has_begun(
