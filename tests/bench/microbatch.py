@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -38,16 +39,14 @@ if TYPE_CHECKING:
 PER_RESPONSE, RESPONSES = 100, 20
 SIZES = (10_000, 50_000, 200_000)
 """Rows of a DataFrame; the last is a full micro-batch."""
-ROWS_AS_OBJECTS = 10_000
 END_TO_END = 400_000
 WARM_UP = 3
 
-SPARKS_OWN = {
-    "spark.sql.execution.arrow.localRelationThreshold": "48MB",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-    "spark.sql.execution.arrow.pyspark.enabled": "false",
-}
-"""Settings that `session()` makes otherwise, as Spark has them."""
+OURS_ALONE = (
+    "spark.sql.execution.arrow.localRelationThreshold",
+    "spark.sql.execution.arrow.pyspark.enabled",
+)
+"""Settings of `session()` that bear on `createDataFrame`; here they are as Spark has them."""
 
 
 def main() -> None:
@@ -56,7 +55,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7, help="interleaved turns of each way")
     rounds = parser.parse_args().rounds
     figures = [*to_arrow(rounds)]
-    spark = session(config=SPARKS_OWN)
+    spark = session()
+    for name in OURS_ALONE:
+        spark.conf.unset(name)
     figures += to_dataframe(spark, rounds)
     end_to_end(spark, rounds)
     spark.stop()
@@ -145,61 +146,45 @@ def by_lists(responses: Sequence[bytes]) -> pa.RecordBatch:
 def to_dataframe(spark: SparkSession, rounds: int) -> Iterator[Figure]:
     """A DataFrame of rows, made and read: ours, and `createDataFrame` with Spark's settings."""
     codec, one = ArrowCodec(), response()
-    print(f"\nSpark {spark.version}, {spark.sparkContext.defaultParallelism} cores")
+    cores = spark.sparkContext.defaultParallelism
+    print(f"\nSpark {spark.version}, {cores} cores; seconds to make a DataFrame and read it")
+    print(f"{'rows':>10} {'ours':>8} {'Arrow':>8} {'tuples':>8} {'no rows':>8}   Arrow / ours")
     for rows in SIZES:
-        responses = [one] * (rows // PER_RESPONSE)
-        records = columns_of(codec.decode(responses)[0])
-        table = pa.Table.from_batches([records])
-        made: list[float] = []
-
-        def ours(records: pa.RecordBatch = records, made: list[float] = made) -> None:
-            began = time.perf_counter()
-            df = dataframe(spark, records)
-            made.append(time.perf_counter() - began)
-            read(df)
-
-        def default(table: pa.Table = table) -> None:
-            read(spark.createDataFrame(table))
-
-        taken = [*turns(rounds, ours, default)]
-        mine, theirs = (median(each[place] for each in taken) for place in (0, 1))
-        values = [default_took / ours_took for ours_took, default_took in taken]
+        records = columns_of(codec.decode([one] * (rows // PER_RESPONSE))[0])
+        ways = [*ways_to_make_it(spark, records)]
+        ways.append(lambda: spark.range(0, cores, numPartitions=cores))  # what any job costs
+        taken = [*turns(rounds, *(partial(made_and_read, way) for way in ways))]
+        medians = [median(each[place] for each in taken) for place in range(len(ways))]
+        ratios = [[each[place] / each[0] for each in taken] for place in (1, 2)]
+        low, high = min(ratios[0]), max(ratios[0])
         print(
-            f"{rows:>8,} rows: ours {rows / mine:>9,.0f} a second ({mine:.3f} s, "
-            f"{median(made[WARM_UP:]):.3f} s to make it), createDataFrame {rows / theirs:>9,.0f} "
-            f"({theirs:.3f} s), {median(values):.2f}x"
+            f"{rows:>10,}",
+            *(f"{seconds:>8.3f}" for seconds in medians),
+            f"  {median(ratios[0]):.2f}x ({low:.2f} to {high:.2f})",
         )
-        if rows == SIZES[-1]:
-            title = f"a DataFrame of {rows:,} rows: createDataFrame / ours"
-            yield Figure(title, values, 4, "x")
-    objects(spark, rounds, one)
+    size = f"{SIZES[-1]:,} rows"
+    yield Figure(f"a DataFrame of {size}: createDataFrame of Arrow / ours", ratios[0], 4, "x")
+    yield Figure(f"a DataFrame of {size}: createDataFrame of tuples / ours", ratios[1], 4, "x")
 
 
-def objects(spark: SparkSession, rounds: int, one: bytes) -> None:
-    """The same from Python objects, which is how most begin."""
-    records = columns_of(ArrowCodec().decode([one] * (ROWS_AS_OBJECTS // PER_RESPONSE))[0])
-    rows = [
+def ways_to_make_it(
+    spark: SparkSession, records: pa.RecordBatch
+) -> Iterator[Callable[[], DataFrame]]:
+    """Ours; then `createDataFrame` of the same rows, as an Arrow table and as Python tuples."""
+    table = pa.Table.from_batches([records])
+    tuples = [
         tuple(dict(value) if isinstance(value, list) else value for value in row.values())
         for row in records.to_pylist()
     ]
     like = dataframe(spark, records).schema
-    taken = [
-        *turns(
-            rounds,
-            lambda: read(dataframe(spark, records)),
-            lambda: read(spark.createDataFrame(rows, like)),
-        )
-    ]
-    values = [theirs / mine for mine, theirs in taken]
-    print(
-        f"{ROWS_AS_OBJECTS:>8,} rows as Python tuples: createDataFrame / ours "
-        f"{median(values):.2f}x ({min(values):.2f} to {max(values):.2f})"
-    )
+    yield lambda: dataframe(spark, records)
+    yield lambda: spark.createDataFrame(table)
+    yield lambda: spark.createDataFrame(tuples, like)
 
 
-def read(df: DataFrame) -> None:
-    """Have Spark read every row."""
-    df.write.format("noop").mode("overwrite").save()
+def made_and_read(make: Callable[[], DataFrame]) -> None:
+    """Have Spark read every row of a DataFrame."""
+    make().write.format("noop").mode("overwrite").save()
 
 
 # All the way
