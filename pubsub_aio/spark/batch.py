@@ -71,6 +71,10 @@ class MicroBatch:
         part.part_of = self.id
         return part
 
+    def row(self, row: int) -> MicroBatch:
+        """One of its rows, alone. The library's own."""
+        return self.part(range(row, row + 1))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchReport:

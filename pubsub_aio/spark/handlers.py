@@ -58,7 +58,7 @@ class SparkHandler:
         self._jobs = Jobs(spark)
         self._threads = DaemonThreads(max_in_flight, "pubsub-aio spark")
         self._others = DaemonThreads(2 * max_in_flight, "pubsub-aio spark, aside")
-        self._running: dict[MicroBatch, Future[object]] = {}
+        self._running: dict[MicroBatch, asyncio.Task[Exception | None]] = {}
 
     async def run(self, batch: MicroBatch) -> Exception | None:
         """Deal with a batch; returns what was raised, if anything was.
@@ -66,36 +66,48 @@ class SparkHandler:
         Raises:
             SparkGoneError: Every batch would fail.
         """
-        error = await self._run(batch)
+        # A task of its own: when time is over it may take long to end, and `ended` waits for it.
+        working = asyncio.create_task(self._work(batch))
+        self._running[batch] = working
+        working.add_done_callback(lambda _: self._running.pop(batch))
+        try:
+            error = await asyncio.shield(working)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling() or not working.cancelled():
+                working.cancel()
+                raise
+            error = RuntimeError("handle cancelled the task it ran in")
         if error is not None:
             await asyncio.wrap_future(self._others.submit(self._jobs.check_alive))
         return error
 
-    async def _run(self, batch: MicroBatch) -> Exception | None:
+    async def _work(self, batch: MicroBatch) -> Exception | None:
+        """Make a DataFrame and have it handled; ends when nothing runs for it any more."""
         try:
             result = await self._in_thread(batch, self._make if self._is_async else self._call)
-            if isinstance(result, Exception):
-                return result
+            if isinstance(result, BaseException):
+                return _as_failure(result)
             if self._is_async:
                 result = self._handle(result, batch)  # type: ignore[arg-type] # a DataFrame
-            if inspect.isawaitable(result):
-                await result
+            await _completed(result)
         except asyncio.CancelledError as error:
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
-            return RuntimeError(f"handle cancelled itself: {error}")
-        except Exception as error:  # noqa: BLE001 - whatever it is, the batch has failed
-            return error
+            return _as_failure(error)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the batch has failed
+            return _as_failure(error)
         return None
 
     async def _in_thread(self, batch: MicroBatch, work: Callable[[MicroBatch], object]) -> object:
         running = self._threads.submit(self._tagged, batch, work)
-        self._running[batch] = running
-        running.add_done_callback(lambda _: self._running.pop(batch))
         try:
             return await asyncio.shield(asyncio.wrap_future(running))
         except asyncio.CancelledError:
             self._others.submit(self._interrupt, batch, running)
+            await asyncio.wait([asyncio.wrap_future(running)])
             raise
 
     def _tagged(self, batch: MicroBatch, work: Callable[[MicroBatch], object]) -> object:
@@ -103,7 +115,9 @@ class SparkHandler:
         try:
             with self._jobs.tagged(batch.id):
                 return work(batch)
-        except Exception as error:  # noqa: BLE001 - it is told by the loop
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - it is told by the loop
             return error
 
     def _make(self, batch: MicroBatch) -> DataFrame:
@@ -124,10 +138,33 @@ class SparkHandler:
 
     async def ended(self, batch: MicroBatch) -> None:
         """Return when nothing runs any more for a batch whose `run` was cancelled."""
-        if running := self._running.get(batch):
-            await asyncio.wait([asyncio.wrap_future(running)])
+        if working := self._running.get(batch):
+            await asyncio.wait([working])
 
     def close(self) -> None:
         """No more batches come. What runs goes on to its end."""
         self._threads.close()
         self._others.close()
+
+
+async def _completed(result: object) -> None:
+    """Wait for what a function returned, if that is still to come.
+
+    Raises:
+        TypeError: It is a generator, and nobody would run it.
+    """
+    if inspect.isawaitable(result):
+        await result
+    elif isinstance(result, Future):
+        await asyncio.wrap_future(result)
+    elif inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise TypeError(f"handle must do its work and return, but it returned {result!r}")
+
+
+def _as_failure(error: BaseException) -> Exception:
+    """What was raised, as an error like others: a panic in an extension is none."""
+    if isinstance(error, Exception):
+        return error
+    failure = RuntimeError(f"handle raised {type(error).__name__}")
+    failure.__cause__ = error
+    return failure

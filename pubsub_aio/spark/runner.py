@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -50,12 +51,16 @@ class _Progress:
     """How far a batch has come."""
 
     whole: MicroBatch
+    ordered: bool
     trying: MicroBatch
     left: list[int]
     """Rows that have not gone through."""
     outcome: Outcome = "cancelled"
+    given_back: set[int] = field(default_factory=set)
+    """Rows that the handler does not want."""
     poisonous: list[int] = field(default_factory=list)
-    dead_lettered: int = 0
+    buried: set[int] = field(default_factory=set)
+    """Those of them that are dead letters."""
     error: Exception | None = None
 
 
@@ -84,7 +89,7 @@ class BatchRunner:
         self._handler = handler
         self._policy = policy
         self._on_batch = on_batch
-        self._over = False
+        self._over = self._checked = False
         self._failures = 0  # batches in a row of which nothing went through
         self._suspects = Suspects()
 
@@ -96,24 +101,41 @@ class BatchRunner:
         loop = asyncio.get_running_loop()
         began_at = loop.time()
         batch = MicroBatch(len(arrived), lambda: columns_of(arrived.records))
-        progress = _Progress(batch, trying=batch, left=[*range(len(batch))])
+        progress = _Progress(
+            batch, bool(arrived.ordering_key), trying=batch, left=[*range(len(batch))]
+        )
         try:
-            async with asyncio.timeout(self._policy.max_batch_duration):
-                await self._try(progress, ordered=bool(arrived.ordering_key))
-        except TimeoutError as error:
-            progress.outcome, progress.error = "timed out", progress.error or error
+            await self._try_in_time(progress)
+        finally:
+            if progress.ordered and progress.left:  # what is behind it must not overtake it
+                progress.left = [*range(progress.left[0], len(batch))]
+            report = self._report(progress, size=arrived.size, seconds=loop.time() - began_at)
+            self._settle(arrived, progress)
+            self._tell(report)
+            await self._ended(progress.trying)
+
+    async def _try_in_time(self, progress: _Progress) -> None:
+        """Hand over a batch, and note what became of it."""
+        seconds = self._policy.max_batch_duration
+        try:
+            async with asyncio.timeout(seconds):
+                await self._check_dead_letters()
+                await self._try(progress)
+        except TimeoutError:
+            progress.outcome = "timed out"
+            progress.error = progress.error or TimeoutError(f"it was not done after {seconds:g} s")
         except asyncio.CancelledError:
             progress.outcome = "cancelled"
             raise
         except Exception as error:  # noqa: BLE001 - told to whoever awaits the subscription
             progress.outcome, progress.error = "cancelled", error
             self._end(error)
-        finally:
-            report = self._report(progress, size=arrived.size, seconds=loop.time() - began_at)
-            self._settle(arrived, progress)
-            self._tell(report)
-        if progress.outcome == "timed out":
-            await self._ended(progress.trying)
+
+    async def _check_dead_letters(self) -> None:
+        """Before the first batch: a poisonous message would have nowhere to go."""
+        if self._policy.dead_letters and not self._checked:
+            await self._policy.dead_letters.check(self.subscription)
+            self._checked = True
 
     async def _ended(self, batch: MicroBatch) -> None:
         """Wait until nothing runs for a batch any more; if that takes too long, give up."""
@@ -129,7 +151,7 @@ class BatchRunner:
         self._over = True
         self.on_end(error)
 
-    async def _try(self, progress: _Progress, *, ordered: bool) -> None:
+    async def _try(self, progress: _Progress) -> None:
         """Hand over a batch and, if it fails and that is wanted, its parts."""
         progress.error = await self._handler.run(progress.whole)
         if progress.error is None:
@@ -138,45 +160,64 @@ class BatchRunner:
             return
         progress.outcome = "failed"
         if self._policy.bisect:
-            await self._try_parts(progress, ordered=ordered)
+            await self._try_parts(progress)
 
-    async def _try_parts(self, progress: _Progress, *, ordered: bool) -> None:
+    async def _try_parts(self, progress: _Progress) -> None:
         """Find the rows that make the handler fail, while the others go through."""
-        whole, dead_letters = progress.whole, self._policy.dead_letters
+        whole, ordered = progress.whole, progress.ordered
         # Where order matters nothing may overtake what comes again.
-        most = 1 if ordered and dead_letters is None else self._policy.max_poisonous
+        most = 1 if ordered and not self._policy.dead_letters else self._policy.max_poisonous
         search = Bisection(len(whole), max_poisonous=most, in_order=ordered)
         errors = {0: progress.error}
-        given_back: set[int] = set()
-        while (rows := search.next) is not None:
-            progress.trying = whole.part(rows)
-            error = errors[rows.start] = await self._handler.run(progress.trying)
-            if error is None:
-                search.worked()
-                self._suspects.something_worked()
-                given_back.update(rows[row] for row in progress.trying.given_back)
-                progress.outcome, progress.left = "bisected", sorted({*search.left, *given_back})
-            else:
-                search.failed()
-                if len(rows) == 1:
-                    self._suspects.failed_alone(progress.trying.message_ids[0])
-        if len(whole) == 1:
-            self._suspects.failed_alone(whole.message_ids[0])
-        for row in self._to_blame(whole, search):
-            progress.poisonous.append(row)
-            message = whole.part(range(row, row + 1))
-            if dead_letters and await self._bury(message, errors[row], dead_letters):
-                progress.dead_lettered += 1
-                progress.left.remove(row)
-                progress.outcome = "bisected"
+        try:
+            if len(whole) == 1:
+                self._suspects.failed_alone(whole.message_ids[0])
+            while (rows := search.next) is not None:
+                progress.trying = whole.part(rows)
+                error = errors[rows.start] = await self._handler.run(progress.trying)
+                if error is None:
+                    search.worked()
+                    self._suspects.something_worked()
+                    progress.outcome = "bisected"
+                    progress.given_back.update(rows[row] for row in progress.trying.given_back)
+                    await self._blame(progress, self._sure(progress, search), errors)
+                else:
+                    search.failed()
+                    if len(rows) == 1:
+                        self._suspects.failed_alone(progress.trying.message_ids[0])
+            await self._blame(progress, self._sure(progress, search, is_over=True), errors)
+        finally:
+            progress.left = sorted({*search.left, *progress.given_back} - progress.buried)
 
-    def _to_blame(self, whole: MicroBatch, search: Bisection) -> list[int]:
-        """The rows that are at fault, and not what they were handed to."""
-        ids = whole.message_ids if search.poisonous else []
-        unsure = [row for row in search.poisonous if not self._suspects.are_to_blame(ids[row])]
-        if search.works and len(unsure) == 1:
-            unsure = []  # it was tried last; had all else gone down, there would be more of them
-        return [row for row in search.poisonous if row not in unsure]
+    def _sure(self, progress: _Progress, search: Bisection, *, is_over: bool = False) -> list[int]:
+        """Rows found since that are at fault, and not what they were handed to."""
+        found = [row for row in search.poisonous if row not in progress.poisonous]
+        sure = [
+            row
+            for row in found
+            if self._suspects.are_to_blame(progress.whole.row(row).message_ids[0])
+        ]
+        if is_over and search.works and len(found) - len(sure) == 1:
+            return found  # it was tried last; had all else gone down, there would be more of them
+        return sure
+
+    async def _blame(
+        self, progress: _Progress, rows: list[int], errors: dict[int, Exception | None]
+    ) -> None:
+        """Bury these rows, if there is somewhere to bury them."""
+        for row in rows:
+            insort(progress.poisonous, row)
+            if self._policy.dead_letters is None:
+                continue
+            message, failures = progress.whole.row(row), 0
+            while not await self._bury(message, errors[row], self._policy.dead_letters):
+                if not progress.ordered:
+                    break
+                # Others went through that are behind it, so it must not come again.
+                await asyncio.sleep(_delay_after(failures := failures + 1))
+            else:
+                progress.buried.add(row)
+                progress.outcome = "bisected"
 
     async def _bury(
         self, message: MicroBatch, error: Exception | None, dead_letters: DeadLetters
@@ -186,7 +227,7 @@ class BatchRunner:
             await dead_letters.send(message.records, subscription=self.subscription, error=error)
         except Exception:
             log.exception(
-                "%s: message %s cannot be published to %s, and comes again",
+                "%s: message %s cannot be published to %s",
                 self.subscription,
                 message.message_ids[0],
                 dead_letters.topic,
@@ -203,22 +244,22 @@ class BatchRunner:
         if not progress.left:
             arrived.ack()
         elif len(progress.left) == len(progress.whole):
-            arrived.nack(delay=self._delay(arrived, progress))
+            arrived.nack(delay=self._delay(progress))
         else:
-            arrived.ack_all_but(progress.left, delay=self._delay(arrived, progress))
+            arrived.ack_all_but(progress.left, delay=self._delay(progress))
 
-    def _delay(self, arrived: ArrowBatch, progress: _Progress) -> float:
+    def _delay(self, progress: _Progress) -> float:
         """Seconds after which what is left comes again."""
         if progress.outcome == "cancelled":
             return 0.0
-        if progress.left == progress.poisonous and not arrived.ordering_key:
+        if {*progress.left} <= {*progress.poisonous} and not progress.ordered:
             return MAX_RETRY_DELAY
-        return min(2.0 ** min(max(0, self._failures - 1), 10), MAX_RETRY_DELAY)
+        return _delay_after(self._failures)
 
     def _report(self, progress: _Progress, *, size: int, seconds: float) -> BatchReport:
         """What became of a batch."""
         batch = progress.whole
-        poisonous = [batch.part(range(row, row + 1)).message_ids[0] for row in progress.poisonous]
+        poisonous = [batch.row(row).message_ids[0] for row in progress.poisonous]
         return BatchReport(
             id=batch.id,
             outcome=progress.outcome,
@@ -226,7 +267,7 @@ class BatchRunner:
             size=size,
             seconds=seconds,
             acked=len(batch) - len(progress.left),
-            dead_lettered=progress.dead_lettered,
+            dead_lettered=len(progress.buried),
             poisonous=tuple(poisonous),
             error=progress.error,
         )
@@ -251,3 +292,8 @@ class BatchRunner:
             self._on_batch(report)
         except Exception:
             log.exception("%s: on_batch failed", self.subscription)
+
+
+def _delay_after(failures: int) -> float:
+    """Seconds to wait after so many failures in a row."""
+    return min(2.0 ** min(max(0, failures - 1), 10), MAX_RETRY_DELAY)

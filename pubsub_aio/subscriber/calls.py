@@ -19,6 +19,7 @@ from pubsub_aio.errors import (
     ClosedError,
     ConfigError,
     NotFoundError,
+    ServiceError,
     UnavailableError,
 )
 from pubsub_aio.message import Message, whole_seconds
@@ -103,19 +104,16 @@ class SubscriberCalls:
     async def _create(
         self, request: schema.Subscription, settings: list[str], timeout: float
     ) -> schema.Subscription:
-        await self._open()
         try:
-            data = await call_patiently(
-                self._transport, "CreateSubscription", request.SerializeToString(), timeout=timeout
+            data = await self._ask(
+                "CreateSubscription", request.SerializeToString(), timeout=timeout
             )
         except NotFoundError as error:
             error.add_note(f"create the topic first: AdminClient().create_topic({request.topic!r})")
             raise
         except AlreadyExistsError:
             look = schema.GetSubscriptionRequest(subscription=request.name)
-            data = await call_patiently(
-                self._transport, "GetSubscription", look.SerializeToString(), timeout=timeout
-            )
+            data = await self._ask("GetSubscription", look.SerializeToString(), timeout=timeout)
         found = schema.Subscription.FromString(data)
         if found.topic != request.topic:
             raise ConfigError(
@@ -215,9 +213,31 @@ class SubscriberCalls:
         """Publish what was received to another topic. The library's own."""
         message = schema.PubsubMessage(data=data, attributes=attributes, ordering_key=ordering_key)
         request = schema.PublishRequest(topic=self.topic_name(topic), messages=[message])
+        await self._ask("Publish", request.SerializeToString(), timeout=timeout)
+
+    async def check_forwarding(self, subscription: str, topic: str, *, name: str) -> None:
+        """Make sure that there is a topic for what is received. The library's own.
+
+        Whoever may not look, or cannot now, is not stopped by that.
+
+        Raises:
+            ConfigError: There is none, or what is published to it comes back.
+        """
+        with contextlib.suppress(ServiceError):
+            look = schema.GetSubscriptionRequest(subscription=subscription)
+            data = await self._ask("GetSubscription", look.SerializeToString())
+            if schema.Subscription.FromString(data).topic == topic:
+                raise ConfigError(f"{name}: the messages come from {topic}; choose another")
+        try:
+            await self._ask("GetTopic", schema.GetTopicRequest(topic=topic).SerializeToString())
+        except NotFoundError as error:
+            raise ConfigError(f"{name}: there is no {topic}; create it first") from error
+        except ServiceError as error:
+            log.debug("%s: %s cannot be looked up: %s", name, topic, error)
+
+    async def _ask(self, rpc: str, request: bytes, *, timeout: float = CALL_TIMEOUT) -> bytes:
         await self._open()
-        data = request.SerializeToString()
-        await call_patiently(self._transport, "Publish", data, timeout=timeout)
+        return await call_patiently(self._transport, rpc, request, timeout=timeout)
 
     def topic_name(self, topic: str) -> str:
         """The full name of a topic. The library's own."""

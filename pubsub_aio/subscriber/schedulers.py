@@ -72,6 +72,10 @@ def check_callback(
     """
     if not callable(callback):
         raise ConfigError(f"{name} must be a function that takes {what}, not {callback!r}")
+    if _is_generator(callback):
+        raise ConfigError(
+            f"{name} must do its work and return, not yield: as a generator nothing of it would run"
+        )
     try:
         signature = inspect.signature(callback)
     except ValueError:  # some that are written in C do not tell
@@ -86,9 +90,19 @@ def check_callback(
 
 def is_async(callback: object) -> bool:
     """Whether it is an async function, or an object that is called like one."""
-    return inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(
-        getattr(callback, "__call__", None)  # noqa: B004 - an object with an async __call__
+    return any(map(inspect.iscoroutinefunction, _called(callback)))
+
+
+def _is_generator(callback: object) -> bool:
+    return any(
+        inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+        for function in _called(callback)
     )
+
+
+def _called(callback: object) -> tuple[object, object]:
+    """What may be the function that runs: itself, or the method of an object."""
+    return callback, getattr(callback, "__call__", None)  # noqa: B004 - it is looked at
 
 
 def in_loop(

@@ -27,11 +27,19 @@ def search(
 
 
 def test_the_only_poisonous_row_is_found_by_halves() -> None:
-    bisection, tried = search(8, {5})
+    bisection, tried = search(8, {5}, in_order=True)
 
     assert bisection.poisonous == bisection.left == [5]
     assert bisection.works
     assert tried == [range(4), range(4, 8), range(4, 6), range(4, 5), range(5, 6), range(6, 8)]
+
+
+def test_rows_far_from_one_another_are_kept_for_the_end() -> None:
+    """If one of them goes through, what failed before did so by its own fault."""
+    _, tried = search(20, {18, 17})
+
+    assert tried[-3:] == [range(10, 11), range(19, 20), range(1)]
+    assert tried.index(range(18, 19)) < len(tried) - 3
 
 
 def test_a_single_row_that_fails_does_not_tell_whether_others_would() -> None:
@@ -48,18 +56,12 @@ def test_where_nothing_goes_through_that_is_said() -> None:
 
 
 def test_the_search_is_given_up_after_so_many() -> None:
-    bisection, _ = search(100, set(range(10, 90)), most=3)
+    """But for the rows that are tried last."""
+    bisection, tried = search(100, set(range(10, 90)), most=3)
 
-    assert bisection.poisonous == [10, 11, 12]
-    assert bisection.left == list(range(10, 100))
-
-
-def test_rows_that_go_through_are_looked_for_at_both_ends() -> None:
-    """Otherwise a few that fail at one end would keep all the others waiting."""
-    bisection, _ = search(1_000, set(range(50)), most=10)
-
-    assert bisection.works
-    assert bisection.poisonous[:1] == [0]
+    assert bisection.poisonous == [10, 11, 12, 50]
+    assert bisection.left == list(range(10, 99))
+    assert tried[-3:] == [range(50, 51), range(99, 100), range(1)]
 
 
 def test_in_order_all_before_the_first_goes_through_and_nothing_behind_it() -> None:
@@ -79,7 +81,7 @@ def test_every_poisonous_row_is_found_and_every_other_goes_through_once(
 
     assert bisection.poisonous == bisection.left == sorted(poisonous)
     assert sorted(through) == [row for row in range(rows) if row not in poisonous]
-    assert len(tried) <= 2 + 2 * len(poisonous) * math.ceil(math.log2(rows))
+    assert len(tried) <= 5 + 2 * len(poisonous) * math.ceil(math.log2(rows))
 
 
 @given(data=st.data(), rows=st.integers(1, 100), most=st.integers(1, 5), in_order=st.booleans())

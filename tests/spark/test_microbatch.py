@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import contextlib
 import threading
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +23,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pubsub_aio import ConfigError, FlowControl, ShutdownPolicy, SubscriberClient
+from pubsub_aio import (
+    ConfigError,
+    FlowControl,
+    ShutdownPolicy,
+    StuckHandlerError,
+    SubscriberClient,
+)
 from pubsub_aio._wire.arrow import SCHEMA as SCHEMA_OF_ARROW
 from pubsub_aio.emulator import Emulator
 from pubsub_aio.spark import MicroBatch, microbatches
@@ -126,15 +135,17 @@ async def test_an_async_function_is_called_in_the_loop(
     assert sum(counts) == 10
 
 
-async def test_an_async_function_that_gives_up_what_it_waits_for_has_failed(
-    spark: SparkSession, emulator: Emulator, client: SubscriberClient, lake: Lake
+@pytest.mark.parametrize("itself", [False, True])
+async def test_an_async_function_that_cancels_what_is_its_own_has_failed(
+    spark: SparkSession, emulator: Emulator, client: SubscriberClient, lake: Lake, *, itself: bool
 ) -> None:
-    """What is cancelled is its own, not the subscription; the messages come again."""
+    """It is not the subscription that is cancelled; the messages come again."""
 
     async def handle(df: DataFrame, _: MicroBatch) -> None:
         counting = asyncio.ensure_future(asyncio.to_thread(df.count))
-        if not lake.reports:
-            counting.cancel()
+        own = asyncio.current_task() if itself else counting
+        if own and not lake.reports:
+            own.cancel()
         await counting
 
     publish(emulator, 10)
@@ -142,7 +153,103 @@ async def test_an_async_function_that_gives_up_what_it_waits_for_has_failed(
     await until(lambda: emulator.backlog(WORKER) == 0)
 
     assert (lake.outcomes, live.done()) == (["failed", "acked"], False)
-    assert "handle cancelled itself" in str(lake.reports[0].error)
+    said = "handle cancelled the task it ran in" if itself else "handle raised CancelledError"
+    assert str(lake.reports[0].error) == said
+
+
+async def test_an_async_function_that_does_not_end_ends_the_subscription(
+    spark: SparkSession, emulator: Emulator, client: SubscriberClient, lake: Lake
+) -> None:
+    """As a plain one does: its messages go back when its time is over, whatever it does."""
+    over = asyncio.Event()
+
+    async def handle(_df: DataFrame, _: MicroBatch) -> None:
+        while not over.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await over.wait()
+
+    publish(emulator, 10)
+    reports = lake.reports
+    live = microbatches(
+        spark, client, WORKER, handle, on_batch=reports.append, max_batch_duration=1
+    )
+    with pytest.raises(StuckHandlerError):
+        await live
+    over.set()
+
+    assert [(report.outcome, report.nacked) for report in reports] == [("timed out", 10)]
+    assert emulator.outstanding(WORKER) == 0
+
+
+class Panic(BaseException):
+    """Extensions in other languages raise such."""
+
+
+async def fail_async(*_: object) -> None:
+    raise Panic
+
+
+def fail(*_: object) -> None:
+    raise Panic
+
+
+def pending(*_: object) -> object:
+    return (number for number in range(3))
+
+
+async def pending_async(*_: object) -> AsyncIterator[int]:
+    yield 3
+
+
+@pytest.mark.parametrize(
+    ("does", "why"),
+    [
+        (fail, "handle raised Panic"),
+        (fail_async, "handle raised Panic"),
+        (pending, "handle must do its work and return, but it returned <generator"),
+        (lambda *_: pending_async(), "but it returned <async_generator"),
+    ],
+)
+async def test_whatever_is_raised_and_whatever_was_not_done_is_a_failure(
+    spark: SparkSession,
+    emulator: Emulator,
+    client: SubscriberClient,
+    lake: Lake,
+    does: Any,
+    why: str,
+) -> None:
+    """It is reported, and comes again a second later."""
+
+    def handle(df: DataFrame, batch: MicroBatch) -> object:
+        return lake.append(df, batch) if lake.reports else does()
+
+    ids = publish(emulator, 10)
+    microbatches(spark, client, WORKER, handle, on_batch=lake.reports.append)
+    await until(lambda: emulator.backlog(WORKER) == 0)
+
+    assert lake.outcomes == ["failed", "acked"]
+    assert why in str(lake.reports[0].error)
+    assert lake.ids == dict.fromkeys(ids, 1)
+
+
+async def test_what_is_still_to_come_is_waited_for(
+    spark: SparkSession, emulator: Emulator, client: SubscriberClient, lake: Lake
+) -> None:
+    """A plain function may leave the work to an executor of its own."""
+    begun: list[concurrent.futures.Future[None]] = []
+
+    def handle(_df: DataFrame, _: MicroBatch) -> object:
+        begun.append(concurrent.futures.Future())
+        return begun[0]
+
+    publish(emulator, 10)
+    live = microbatches(spark, client, WORKER, handle, on_batch=lake.reports.append)
+    await until(lambda: begun)
+    assert (live.health().running, lake.reports) == (1, [])
+    begun[0].set_result(None)
+    await until(lambda: emulator.backlog(WORKER) == 0)
+
+    assert lake.outcomes == ["acked"]
 
 
 async def test_spark_does_not_block_the_loop(
@@ -379,8 +486,13 @@ async def test_what_cannot_be_is_refused(
         microbatches(spark, client, WORKER, lambda *_: None, **REFUSED[message])
 
 
+def yielding(df: DataFrame, batch: MicroBatch) -> Iterator[object]:
+    yield df, batch
+
+
 @pytest.mark.parametrize(
-    "handle", [None, "print", lambda df: df, lambda: 1, lambda a, b, c: (a, b, c)]
+    "handle",
+    [None, "print", lambda df: df, lambda: 1, lambda a, b, c: (a, b, c), yielding, pending_async],
 )
 async def test_what_cannot_be_called_is_refused(
     spark: SparkSession, client: SubscriberClient, handle: Any
