@@ -149,6 +149,10 @@ def check(
     if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
         raise ConfigError(f"{name} must be a {'whole ' * whole}number, not {value!r}")
     if value != value or value < least or value > most or (above and value == least):
-        lower = f"more than {least:g}" if above else f"at least {least:g}"
-        upper = f" and at most {most:g}" if most < math.inf else ""
+        lower = f"{'more than' if above else 'at least'} {_number(least)}"
+        upper = f" and at most {_number(most)}" if most < math.inf else ""
         raise ConfigError(f"{name} must be {lower}{upper}, not {value!r}")
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) else f"{value:g}"

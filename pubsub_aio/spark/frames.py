@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from pubsub_aio.config import MIB
 from pubsub_aio.errors import MissingExtraError
 
 try:
@@ -25,8 +26,13 @@ COLUMNS = (
 )
 """The columns of a micro-batch, in order."""
 
+MAX_CONNECT_BYTES = 64 * MIB
+"""What Spark Connect sends along with a plan: a message to it may have twice as much."""
+
+_MAX_PARTITION_BYTES = 32 * MIB  # a task goes to its executor in a message of 128 MiB at most
 _THRESHOLD = "spark.sql.execution.arrow.localRelationThreshold"
 _ROWS_EACH = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_CONNECT_THRESHOLD = "spark.sql.session.localRelationCacheThreshold"
 
 _settings_lock = threading.Lock()
 
@@ -41,17 +47,24 @@ def columns_of(records: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def dataframe(spark: SparkSession, records: pa.RecordBatch) -> DataFrame:
-    """A DataFrame of these rows, with a partition for each core."""
-    table = pa.Table.from_batches([records])
-    if is_connect(spark):  # which sends Arrow as it is
-        return spark.createDataFrame(table)
-    each = max(1, -(-table.num_rows // spark.sparkContext.defaultParallelism))
-    # Below the threshold Spark takes the rows apart in the driver, one by one, and each Arrow
-    # batch becomes a partition.
-    with _settings_lock, _settings(spark, {_THRESHOLD: "0", _ROWS_EACH: str(each)}):
+    """A DataFrame of these rows, with a partition for each core, or more where they are large."""
+    if is_connect(spark):
+        # Above this the server keeps the rows until the session ends.
+        with _settings_lock, _settings(spark, {_CONNECT_THRESHOLD: str(MAX_CONNECT_BYTES)}):
+            return spark.createDataFrame(pa.Table.from_batches([records]))
+    rows = records.num_rows
+    parts = min(rows, spark.sparkContext.defaultParallelism)
+    parts = max(1, parts, -(-records.nbytes // _MAX_PARTITION_BYTES))
+    each = max(1, -(-rows // parts))
+    table = pa.Table.from_batches(
+        [records.slice(start, each) for start in range(0, max(1, rows), each)]
+    )
+    # Below the threshold Spark takes the rows apart in the driver, one by one.
+    with _settings_lock, _settings(spark, {_THRESHOLD: "0"}):
         if int(pyspark.__version__.split(".", maxsplit=1)[0]) < 4:
-            return _from_arrow_before_4(spark, table, each)
-        return spark.createDataFrame(table)
+            return _from_arrow_before_4(spark, table)
+        df = spark.createDataFrame(table)  # a partition for each so many rows at most
+    return df.coalesce(parts) if 0 < int(str(spark.conf.get(_ROWS_EACH))) < each else df
 
 
 def is_connect(spark: SparkSession) -> bool:
@@ -63,23 +76,24 @@ def is_connect(spark: SparkSession) -> bool:
 def _settings(spark: SparkSession, wanted: dict[str, str]) -> Iterator[None]:
     """Change settings of a session for a moment."""
     before = {name: str(spark.conf.get(name)) for name in wanted}
+    changed = [name for name, value in wanted.items() if before[name] != value]
     try:
-        for name, value in wanted.items():
-            spark.conf.set(name, value)
+        for name in changed:
+            spark.conf.set(name, wanted[name])
         yield
     finally:
-        for name, value in before.items():
-            spark.conf.set(name, value)
+        for name in changed:
+            spark.conf.set(name, before[name])
 
 
-def _from_arrow_before_4(spark: Any, table: pa.Table, each: int) -> DataFrame:
+def _from_arrow_before_4(spark: Any, table: pa.Table) -> DataFrame:
     """What `createDataFrame` does from 4.0 on, by the same parts of PySpark 3.5."""
     from pyspark.sql import DataFrame
     from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 
     jvm = spark._jvm  # noqa: SLF001 - 3.5 has no public way, and will not change any more
     rows = spark.sparkContext._serialize_to_jvm(  # noqa: SLF001
-        table.to_batches(max_chunksize=each),
+        table.to_batches(),
         ArrowStreamSerializer(),
         jvm.PythonSQLUtils.readArrowStreamFromFile,
         jvm.ArrowIteratorServer,

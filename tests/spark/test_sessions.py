@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyspark
@@ -69,6 +70,22 @@ def test_a_session_that_runs_is_refused_for_other_settings_and_not_changed(
         "Stop it first, or ask for no settings to have it as it is"
     )
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"config": ["a"]}, "config must be a dict of Spark's settings, not \\['a'\\]"),
+        ({"config": {5: "x"}}, "config must have names of settings and their values, not 5: 'x'"),
+        ({"config": {"spark.x": None}}, "not 'spark.x': None"),
+        ({"master": "nonsense"}, "master must be local.*, not 'nonsense'"),
+        ({"config": {"spark.master": "mesos://x"}}, "master must be local.*, not 'mesos://x'"),
+        ({"master": None}, "master must be local.*, not None"),
+    ],
+)
+def test_arguments_that_cannot_be_are_refused(arguments: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        session(**arguments)
 
 
 def test_settings_suit_one_machine(spark: SparkSession) -> None:
@@ -239,6 +256,26 @@ def test_a_session_made_by_others_is_given_as_it_is() -> None:
     ran = run(MADE_BY_OTHERS)
 
     assert ran.returncode == 0, ran.stderr
+
+
+JVM_DIES = """
+from pubsub_aio import SparkGoneError
+from pubsub_aio.spark.sessions import session
+
+jvm = session().sparkContext._gateway.proc
+jvm.kill()
+jvm.wait()
+try:
+    session()
+except SparkGoneError as error:
+    print(error)
+"""
+
+
+def test_after_its_jvm_has_died_a_process_is_told_to_start_anew() -> None:
+    ran = run(JVM_DIES)
+
+    assert "or its JVM has died: start this process anew" in ran.stdout, ran.stderr
 
 
 def test_a_missing_pyspark_is_told_with_its_cure() -> None:
