@@ -33,7 +33,7 @@ def full_name(name: str, kind: Kind, project: str | None) -> str:
     if "/" not in name:
         if project is None:
             raise ConfigError(
-                "project: not known; pass project=, set GOOGLE_CLOUD_PROJECT, "
+                "project: not known; name it as project, set GOOGLE_CLOUD_PROJECT, "
                 f"or use the full name {form}"
             )
         return f"{project_name(project)}/{kind}/{name}"
@@ -50,7 +50,7 @@ def project_name(project: str | None) -> str:
         ConfigError: The project is not known, or is not an id.
     """
     if project is None:
-        raise ConfigError("project: not known; pass project= or set GOOGLE_CLOUD_PROJECT")
+        raise ConfigError("project: not known; name it as project, or set GOOGLE_CLOUD_PROJECT")
     if not isinstance(project, str) or not project or "/" in project:
         raise ConfigError(f"project: must be an id, such as my-project, not {project!r}")
     return f"projects/{project}"

@@ -7,16 +7,20 @@ import asyncio
 import contextlib
 import logging
 import math
+import threading
 from typing import TYPE_CHECKING, Any
 
 from pubsub_aio.cli.output import say
-from pubsub_aio.errors import MissingExtraError
+from pubsub_aio.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
     from pubsub_aio.cli.sinks import Sink
+    from pubsub_aio.subscriber.client import SubscriberClient
 
 _EXTRAS = "spark,cli"
+_IDLE = 5.0  # seconds
 _MAX_FAILURES = 3  # batches in a row, after which it is no use to go on
+_STOP_TIMEOUT = 5.0  # seconds
 
 
 def add_to(commands: Any) -> argparse.ArgumentParser:
@@ -30,7 +34,9 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
         "is set.",
     )
     parser.add_argument("subscription", metavar="SUBSCRIPTION", help="name, full or short")
-    parser.add_argument("--to", required=True, metavar="PATH", help="folder or URL to append to")
+    parser.add_argument(
+        "--to", required=True, type=_path, metavar="PATH", help="folder or URL to append to"
+    )
     formats = ("parquet", "json", "delta")
     parser.add_argument(
         "--format",
@@ -45,9 +51,8 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--idle",
         type=_seconds,
-        default=5.0,
         metavar="SECONDS",
-        help="with --until-empty: for how long nothing must come, %(default)g s unless told",
+        help=f"with --until-empty: for how long nothing must come, {_IDLE:g} s unless told",
     )
     parser.add_argument(
         "--batch-messages",
@@ -68,8 +73,14 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
         "--transport", choices=("grpc", "rest"), default="grpc", help="grpc unless told"
     )
     parser.add_argument("--master", default="local[*]", help="where Spark runs, here unless told")
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=lambda options: _run(parser, options))
     return parser
+
+
+def _path(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it is empty: give a folder or a URL")
+    return text
 
 
 def _count(text: str) -> int:
@@ -89,32 +100,67 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    client, idle = _checked(parser, options)
     try:
         import rich as _  # noqa: F401 - before Spark starts, which takes a while
 
-        from pubsub_aio.cli.sinks import sink_for
+        from pubsub_aio.cli.sinks import check_path, sink_for
         from pubsub_aio.spark import session
     except ImportError as error:
         raise MissingExtraError("pubsub-aio ingest", _EXTRAS) from error
-    if not options.verbose:
-        logging.getLogger("pubsub_aio").setLevel(logging.CRITICAL)  # what matters is said here
     sink = sink_for(options.format, options.to)
     say("starting Spark ...")
     spark = session("pubsub-aio ingest", master=options.master)
     try:
-        return asyncio.run(_ingest(options, spark, sink))
+        if not options.verbose:  # what matters is said here
+            logging.getLogger("pubsub_aio").setLevel(logging.CRITICAL)
+            spark.sparkContext.setLogLevel("OFF")
+        check_path(spark, options.format, options.to)
+        return asyncio.run(_ingest(options, client, spark, sink, idle=idle))
     finally:
-        with contextlib.suppress(Exception):  # it may be gone
-            spark.stop()
+        _stop(spark)
 
 
-async def _ingest(options: argparse.Namespace, spark: Any, sink: Sink) -> int:
-    from pubsub_aio.cli.progress import Tally, watch
-    from pubsub_aio.spark import BatchReport, MicroBatch, dataframe, microbatches
+def _checked(
+    parser: argparse.ArgumentParser, options: argparse.Namespace
+) -> tuple[SubscriberClient, float]:
+    """A client, and after how many silent seconds to stop; arguments that cannot be end it here."""
     from pubsub_aio.subscriber.client import SubscriberClient
 
+    if options.idle is not None and not options.until_empty:
+        parser.error("--idle goes with --until-empty")
+    if options.idle == 0:
+        parser.error("--idle must be more than 0")
+    try:
+        client = SubscriberClient(options.project, transport=options.transport)
+        client.subscription_name(options.subscription)
+    except ConfigError as error:
+        parser.error(str(error))
+    idle = _IDLE if options.idle is None else options.idle
+    return client, idle + options.batch_latency if options.until_empty else math.inf
+
+
+def _stop(spark: Any) -> None:
+    """Stop Spark, unless it is gone, or does not answer any more."""
+    stopping = threading.Thread(target=_stopped, args=[spark], daemon=True)
+    stopping.start()
+    stopping.join(_STOP_TIMEOUT)
+
+
+def _stopped(spark: Any) -> None:
+    with contextlib.suppress(Exception):
+        spark.stop()
+
+
+async def _ingest(
+    options: argparse.Namespace, client: SubscriberClient, spark: Any, sink: Sink, *, idle: float
+) -> int:
+    from pubsub_aio.cli.progress import Tally, watch
+    from pubsub_aio.spark import BatchReport, MicroBatch, dataframe, microbatches
+
     tally = Tally(limit=options.max_messages)
+    by_itself = False
 
     def handle(df: Any, batch: MicroBatch) -> None:
         room, records = tally.room, batch.records
@@ -127,10 +173,16 @@ async def _ingest(options: argparse.Namespace, spark: Any, sink: Sink) -> int:
 
     def note(report: BatchReport) -> None:
         tally.add(report)
-        if (tally.is_full or tally.failures >= _MAX_FAILURES) and not live.stopping:
+        if tally.is_full or tally.failures >= _MAX_FAILURES:
+            stop()
+
+    def stop() -> None:
+        nonlocal by_itself
+        if not live.stopping:  # a second time would be to hurry
+            by_itself = True
             live.stop()
 
-    async with SubscriberClient(options.project, transport=options.transport) as client:
+    async with client:
         live = microbatches(
             spark,
             client,
@@ -140,21 +192,20 @@ async def _ingest(options: argparse.Namespace, spark: Any, sink: Sink) -> int:
             max_latency=options.batch_latency,
             on_batch=note,
         )
-        idle = options.idle + options.batch_latency if options.until_empty else math.inf
         async with asyncio.TaskGroup() as tasks:
-            watching = tasks.create_task(watch(live, tally, idle=idle))
+            watching = tasks.create_task(watch(live, tally, idle=idle, stop=stop))
             error = await _ended(client.run_forever(live))
             watching.cancel()
     if not error or not tally.is_empty:
         print(*tally.summary(options.to, options.format), sep="\n")
-    if tally.failures:
-        failed = "a batch" if tally.failures == 1 else f"{tally.failures} batches in a row"
-        say(f"pubsub-aio: stopped, {failed} failed: {tally.last_error}")
-        return 1
     if error:
         say(f"pubsub-aio: {error}")
-        return 1
-    return 0
+    elif by_itself and tally.failures:
+        failed = "a batch" if tally.failures == 1 else f"{tally.failures} batches in a row"
+        say(f"pubsub-aio: stopped, {failed} failed: {tally.last_error}")
+    else:
+        return 0
+    return 1
 
 
 async def _ended(running: Any) -> Exception | None:

@@ -6,6 +6,8 @@ import asyncio
 import math
 import sys
 import time
+from collections import deque
+from collections.abc import Callable
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.spinner import Spinner
 
-from pubsub_aio.cli.output import say
+from pubsub_aio.cli.output import reason, say
 
 if TYPE_CHECKING:
     from pubsub_aio.spark.batch import BatchReport
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 _LOOK_EVERY = 0.2  # seconds
 _SAY_EVERY = 10.0  # seconds, where there is no terminal
+_REMEMBERED = 10_000  # batches, for the median
 
 
 class Tally:
@@ -36,8 +39,9 @@ class Tally:
         """Batches in a row that failed."""
         self.last_error = ""
         self._limit = limit
-        self._seconds: list[float] = []  # that each batch took
-        self._failed = self._came_again = 0
+        self._batches = self._failed = self._given_back = 0
+        self._longest = 0.0
+        self._seconds: deque[float] = deque(maxlen=_REMEMBERED)  # that each batch took
         self._began_at = time.monotonic()
         self._first_at = math.inf
         self._last_at = -math.inf
@@ -62,17 +66,20 @@ class Tally:
         if report.outcome == "acked":
             self.rows += report.acked
             self.failures = 0
+            self._batches += 1
+            self._longest = max(self._longest, report.seconds)
             self._seconds.append(report.seconds)
-        elif report.outcome != "cancelled":
+        elif report.outcome == "cancelled":
+            self._given_back += report.nacked
+        else:
             self.failures += 1
             self._failed += 1
-            self._came_again += report.nacked
-            self.last_error = _reason(report.error)
+            self.last_error = reason(report.error)
 
     @property
     def is_empty(self) -> bool:
         """Whether no batch has ended."""
-        return not self._seconds and not self._failed
+        return not self._batches and not self._failed
 
     @property
     def _rate(self) -> float:
@@ -96,33 +103,27 @@ class Tally:
 
     def summary(self, path: str, kind: str) -> list[str]:
         """What was done."""
+        rate = f"   {self._rate:,.0f} a second, from the first to the last" if self.rows else ""
         lines = [
             f"{path} ({kind})",
-            f"  rows       {self.rows:>12,}   {self._rate:,.0f} a second",
-            f"  batches    {len(self._seconds):>12,}" + self._batch_times(),
+            f"  rows       {self.rows:>12,}{rate}",
+            f"  batches    {self._batches:>12,}" + self._batch_times(),
         ]
         if self._failed:
-            lines.append(
-                f"  failed     {self._failed:>12,}   {self._came_again:,} messages came again, "
-                "some may be there twice: tell them by message_id"
-            )
+            twice = ", and may be there twice: tell them by message_id" if self.rows else ""
+            lines.append(f"  failed     {self._failed:>12,}   their messages come again{twice}")
+        if self._given_back:
+            lines.append(f"  given back {self._given_back:>12,}   begun when it ended, come again")
         lines.append(f"  took       {time.monotonic() - self._began_at:>10.1f} s")
         return lines
 
     def _batch_times(self) -> str:
         if not self._seconds:
             return ""
-        return f"   median {median(self._seconds):.1f} s, longest {max(self._seconds):.1f} s"
+        return f"   median {median(self._seconds):.1f} s, longest {self._longest:.1f} s"
 
 
-def _reason(error: BaseException | None) -> str:
-    """The line of an error that says what is wrong; Py4J begins with one that does not."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    said = [line.removeprefix(": ") for line in lines if not line.startswith("An error occurred")]
-    return [*said, *lines][0]
-
-
-async def watch(live: Subscription, tally: Tally, *, idle: float) -> None:
+async def watch(live: Subscription, tally: Tally, *, idle: float, stop: Callable[[], None]) -> None:
     """Show how it goes until cancelled; stop it when nothing has come for so many seconds."""
     console = Console(stderr=True)
     before, since, said_at = (0, 0), time.monotonic(), time.monotonic()
@@ -131,10 +132,11 @@ async def watch(live: Subscription, tally: Tally, *, idle: float) -> None:
         while True:
             now, health = time.monotonic(), live.health()
             seen = (health.counts.get("received", 0), tally.rows)
-            if seen != before or health.leased or health.state != "running":
+            waits = health.leased or health.received or health.state != "running"
+            if seen != before or waits:
                 before, since = seen, now
-            if now - since >= idle and not live.stopping:
-                live.stop()
+            if now - since >= idle:
+                stop()
             spinner.update(text=tally.line(live))
             if not console.is_terminal and now - said_at >= _SAY_EVERY:
                 said_at = now

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from pubsub_aio.errors import MissingExtraError
+from pubsub_aio.cli.output import reason
+from pubsub_aio.errors import ConfigError, MissingExtraError
 
 Sink = Callable[[Any, Any], None]
 """Writes rows; it is given them as a DataFrame, and as Arrow has them."""
@@ -28,6 +29,24 @@ def sink_for(kind: str, path: str) -> Sink:
         df.coalesce(files).write.mode("append").format(kind).save(path)
 
     return append
+
+
+def check_path(spark: Any, kind: str, path: str) -> None:
+    """Make sure that Spark can write there, as far as can be seen.
+
+    Raises:
+        ConfigError: It cannot, or nobody would find what is written.
+    """
+    if kind == "delta":
+        return  # Spark does not write it
+    table = spark._jvm.org.apache.hadoop.fs.Path(path, "_delta_log")  # noqa: SLF001 - no public way
+    try:
+        files = table.getFileSystem(spark._jsc.hadoopConfiguration())  # noqa: SLF001
+        is_table = files.exists(table)
+    except Exception as error:
+        raise ConfigError(f"--to: {path} cannot be used: {reason(error)}") from error
+    if is_table:
+        raise ConfigError(f"--to: {path} is a Delta table: give --format delta, or another folder")
 
 
 def _delta(path: str) -> Sink:

@@ -201,9 +201,9 @@ class ArrowCustody(Custody[ArrowBatch]):
         return True
 
     @property
-    def wanted(self) -> int:
-        """How many more messages may be asked for, where the server is asked for each."""
-        return super().wanted - len(self._arrived) - len(self.assembly)
+    def gathered(self) -> int:
+        """Messages that came and make no batch yet."""
+        return len(self._arrived) + len(self.assembly)
 
     def _on_due(self) -> None:
         """What arrived has waited long enough, unless it went and other came."""

@@ -92,7 +92,7 @@ class SubscriberCalls:
             ConfigError: It exists with another topic, or a setting cannot be as it is.
         """
         self._check_open()
-        name = self._name(subscription)
+        name = self.subscription_name(subscription)
         request = schema.Subscription(name=name, topic=self.topic_name(topic))
         codec.with_settings(request, settings)
         created = self._loop.now_or_later(self._create(request, [*settings], timeout))
@@ -139,7 +139,7 @@ class SubscriberCalls:
             max_messages: The most to return, 1 to 1,000.
             timeout: Seconds to wait for the first.
         """
-        name = self._name(subscription)
+        name = self.subscription_name(subscription)
         check("max_messages", max_messages, 1, whole=True)
         await self._open()
         request = schema.PullRequest(subscription=name, max_messages=max_messages)
@@ -163,7 +163,7 @@ class SubscriberCalls:
     ) -> None:
         """Ack deliveries by their ids."""
         await self._open()
-        data = codec.acknowledge(self._name(subscription), _ids(ack_ids))
+        data = codec.acknowledge(self.subscription_name(subscription), _ids(ack_ids))
         await self._transport.call("Acknowledge", data, timeout=timeout)
 
     async def modify_ack_deadline(
@@ -177,7 +177,7 @@ class SubscriberCalls:
         """Move the deadlines of deliveries to that many seconds from now, 0 to 600."""
         whole = whole_seconds(seconds, "seconds")
         await self._open()
-        data = codec.modify_ack_deadline(self._name(subscription), _ids(ack_ids), whole)
+        data = codec.modify_ack_deadline(self.subscription_name(subscription), _ids(ack_ids), whole)
         await self._transport.call("ModifyAckDeadline", data, timeout=timeout)
 
     async def seek(
@@ -191,7 +191,7 @@ class SubscriberCalls:
                 count as acked; or the name of a snapshot.
             timeout: Seconds that it may take.
         """
-        request = schema.SeekRequest(subscription=self._name(subscription))
+        request = schema.SeekRequest(subscription=self.subscription_name(subscription))
         if isinstance(target, str):
             request.snapshot = names.full_name(target, "snapshots", self._project)
         elif target.tzinfo is None:
@@ -264,7 +264,8 @@ class SubscriberCalls:
 
     # Parts
 
-    def _name(self, subscription: str) -> str:
+    def subscription_name(self, subscription: str) -> str:
+        """The full name of a subscription. The library's own."""
         return names.full_name(subscription, "subscriptions", self._project)
 
     async def _open(self) -> None:

@@ -290,7 +290,7 @@ class SubscriberClient(SubscriberCalls):
         checked = complete(flow, options)
         self._check_open()
         loop = self._loop.get()
-        name = self._name(subscription)
+        name = self.subscription_name(subscription)
         settings = self._settings | {
             field.name: Setting(value, "default" if value == field.default else "argument")
             for field in dataclasses.fields(flow)

@@ -318,7 +318,7 @@ class Engine(Generic[M]):
             streams=self.vitals.streams,
             leased=leases.leased,
             leased_bytes=leases.leased_bytes,
-            received=leases.received,
+            received=leases.received + custody.gathered,
             running=self._consumer.busy,
             overdue=custody.overdue,
             unsent=len(self._sender.outbox),

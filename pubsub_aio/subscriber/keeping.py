@@ -204,12 +204,17 @@ class Keeping(Generic[M]):
             self._alarm.set(leases.next_at)
 
     @property
+    def gathered(self) -> int:
+        """Messages that came and are not received as yet, because they are gathered first."""
+        return 0
+
+    @property
     def wanted(self) -> int:
         """How many more messages may be asked for, where the server is asked for each."""
         leases = self.leases
         if self.halts.stuck or not leases.has_room():
             return 0
-        held = leases.leased + leases.received + len(self._receipts)
+        held = leases.leased + leases.received + len(self._receipts) + self.gathered
         return leases.flow.max_outstanding_messages - held
 
     def _bound(self) -> None:

@@ -18,7 +18,7 @@ import pytest
 from deltalake import DeltaTable
 
 from pubsub_aio.emulator import Emulator
-from tests.spark.wire import WORKER, publish, until
+from tests.spark.wire import TOPIC, WORKER, publish, until
 
 WITHIN = 100.0
 COMMAND = [sys.executable, "-m", "pubsub_aio", "ingest"]
@@ -43,11 +43,14 @@ class Ran:
     def interrupt(self) -> None:
         self._process.send_signal(signal.SIGINT)
 
-    def kill_spark(self) -> None:
-        """End its JVM, as the system does when there is no memory left."""
+    def is_over(self) -> bool:
+        return self._process.poll() is not None
+
+    def jvm(self) -> psutil.Process:
+        """Where its Spark runs."""
         children = psutil.Process(self._process.pid).children(recursive=True)
         (jvm,) = [child for child in children if child.name() == "java"]
-        jvm.kill()
+        return jvm
 
     async def ended(self) -> tuple[int, str, str]:
         """Its exit status, what it printed, and what it said beside that."""
@@ -70,7 +73,7 @@ async def test_everything_is_written_until_nothing_comes(
     assert status == 0
     assert Counter(pq.read_table(to)["message_id"].to_pylist()) == dict.fromkeys(ids, 1)
     assert out.startswith(f"{to} (parquet)\n")
-    assert re.search(r"  rows +3,000   [\d,]+ a second\n  batches +3   median [\d.]+ s", out)
+    assert re.search(r"  rows +3,000   [\d,]+ a second, .*\n  batches +3   median [\d.]+ s", out)
     assert emulator.backlog(WORKER) == 0
 
 
@@ -133,7 +136,8 @@ async def test_what_cannot_be_written_ends_it_with_the_reason(
     status, out, err = await Ran(emulator, WORKER, "--to", str(tmp_path / "file")).ended()
 
     assert status == 1
-    assert re.search(r"  failed +3   30 messages came again", out)
+    assert re.search(r"  rows +0\n  batches +0\n  failed +3   their messages come again\n", out)
+    assert len(err.splitlines()) < 6
     assert re.search(r"stopped, 3 batches in a row failed: .*file", err)
     assert emulator.backlog(WORKER) == 10
 
@@ -148,9 +152,80 @@ async def test_one_that_ends_after_a_failure_does_not_pass_for_one_that_went_wel
     status, out, err = await Ran(emulator, *arguments, "--batch-latency=0.1").ended()
 
     assert status == 1
-    assert re.search(r"  rows +0 ", out)
+    assert re.search(r"  rows +0\n", out)
     assert re.search(r"stopped, (a batch|2 batches in a row) failed: .*file", err)
     assert emulator.backlog(WORKER) == 10
+
+
+async def test_an_interrupt_after_a_failure_is_no_failure(
+    emulator: Emulator, tmp_path: Path
+) -> None:
+    """It stopped because it was told to; the summary has what failed."""
+    emulator.publish(TOPIC, b"x")
+    (tmp_path / "file").write_text("no folder")
+    ran = Ran(emulator, WORKER, "--to", str(tmp_path / "file"))
+    await until(lambda: emulator.messages(TOPIC)[0].modacks)  # given back
+    ran.interrupt()
+    status, out, err = await ran.ended()
+
+    assert status == 0
+    assert re.search(r"  failed +[12]   their messages come again", out)
+    assert "stopped" not in err
+
+
+async def test_a_second_interrupt_stops_at_once_and_says_what_goes_back(
+    emulator: Emulator, tmp_path: Path
+) -> None:
+    """Even if Spark does not answer any more; and nothing is said but what matters."""
+    ran = Ran(emulator, WORKER, "--to", str(tmp_path / "lake"), "--batch-latency=0")
+    await until(lambda: emulator.streams(WORKER))
+    jvm = ran.jvm()
+    jvm.suspend()
+    try:
+        publish(emulator, 50)
+        await until(lambda: all(message.modacks for message in emulator.messages(TOPIC)))
+        ran.interrupt()
+        await until(lambda: not emulator.streams(WORKER))
+        ran.interrupt()
+        await until(ran.is_over)
+    finally:
+        jvm.kill()  # it writes to the same pipes
+    status, out, err = await ran.ended()
+
+    assert status == 0
+    assert re.search(r"  rows +0\n  batches +0\n  given back +50   begun when it ended", out)
+    assert len(err.splitlines()) < 4
+    assert (emulator.backlog(WORKER), emulator.outstanding(WORKER)) == (50, 0)
+
+
+async def test_a_delta_table_is_not_filled_with_other_files(
+    emulator: Emulator, tmp_path: Path
+) -> None:
+    """Nobody who reads the table would find them."""
+    publish(emulator, 10)
+    (tmp_path / "_delta_log").mkdir()
+    status, _, err = await Ran(emulator, WORKER, "--to", str(tmp_path)).ended()
+
+    assert status == 1
+    assert f"--to: {tmp_path} is a Delta table: give --format delta, or another folder" in err
+    assert emulator.backlog(WORKER) == 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--to=nothing://x/y"], '--to: nothing://x/y cannot be used: .*scheme "nothing"'),
+        (["--to=x", "--master=nonsense"], "pubsub-aio: master must be local"),
+    ],
+)
+async def test_what_spark_cannot_use_is_said_in_a_line(
+    emulator: Emulator, arguments: list[str], said: str
+) -> None:
+    status, _, err = await Ran(emulator, WORKER, *arguments).ended()
+
+    assert status == 1
+    assert re.search(said, err)
+    assert len(err.splitlines()) < 6
 
 
 async def test_when_spark_is_gone_it_ends_and_says_so_in_a_line(
@@ -160,7 +235,7 @@ async def test_when_spark_is_gone_it_ends_and_says_so_in_a_line(
     ran = Ran(emulator, WORKER, "--to", str(tmp_path / "lake"))
     publish(emulator, 10)
     await until(lambda: emulator.backlog(WORKER) == 0)
-    ran.kill_spark()
+    ran.jvm().kill()  # as the system does when there is no memory left
     publish(emulator, 10)
     status, out, err = await ran.ended()
 
@@ -190,6 +265,12 @@ async def test_a_subscription_that_there_is_not_is_said_in_a_few_lines(
         ([WORKER, "--to=x", "--format=csv"], "csv"),
         ([WORKER, "--to=x", "--max-messages=0"], "'0' is not a number of messages"),
         ([WORKER, "--to=x", "--idle=soon"], "'soon' is not a number of seconds"),
+        ([WORKER, "--to="], "--to: it is empty"),
+        ([WORKER, "--to=x", "--idle=3"], "--idle goes with --until-empty"),
+        ([WORKER, "--to=x", "--until-empty", "--idle=0"], "--idle must be more than 0"),
+        (["", "--to=x", "--project=p"], "subscription: must be NAME or projects/"),
+        (["projects/p", "--to=x"], "subscription: must be NAME or projects/"),
+        ([WORKER, "--to=x", "--project="], "project: must be an id"),
     ],
 )
 async def test_bad_arguments_are_usage_errors(arguments: list[str], said: str) -> None:
@@ -205,7 +286,7 @@ async def test_what_is_not_installed_is_told_with_its_cure(missing: str) -> None
 import sys
 sys.modules[{missing!r}] = None
 from pubsub_aio.cli import main
-sys.exit(main(["ingest", "worker", "--to", "x", "--format", "delta"]))
+sys.exit(main(["ingest", "projects/p/subscriptions/s", "--to", "x", "--format", "delta"]))
 """
     ran = await asyncio.to_thread(
         subprocess.run, [sys.executable, "-c", program], capture_output=True, text=True, check=False

@@ -35,7 +35,7 @@ def test_a_short_name_without_a_project_says_how_to_give_one(kind: Kind) -> None
         full_name("mine", kind, None)
 
     assert str(refused.value) == (
-        "project: not known; pass project=, set GOOGLE_CLOUD_PROJECT, "
+        "project: not known; name it as project, set GOOGLE_CLOUD_PROJECT, "
         f"or use the full name projects/PROJECT/{kind}/NAME"
     )
 
@@ -82,5 +82,5 @@ def test_what_is_not_a_projects_id_is_refused(project: str) -> None:
 
 
 def test_a_project_that_is_not_known_is_asked_for() -> None:
-    with pytest.raises(ConfigError, match=r"pass project= or set GOOGLE_CLOUD_PROJECT"):
+    with pytest.raises(ConfigError, match=r"name it as project, or set GOOGLE_CLOUD_PROJECT"):
         project_name(None)
