@@ -25,6 +25,9 @@ MAX_BYTES = 480_000
 MAX_CONFIRMED_IDS = 1_000
 """With exactly-once, a refusal names each id in the trailers; some 250 KB of them."""
 
+_MAX_AT_ONCE = 20_000
+"""Extensions or nacks that are taken at once; more would keep whoever takes them busy for long."""
+
 OWED_FOR = 600.0
 """Seconds after which an ack or nack that could not be sent is given up."""
 
@@ -82,6 +85,8 @@ class Outbox:
         """Ids to be acked; always the same list."""
         self.one_by_one = False
         """Whether the server confirms each id, which makes for smaller requests."""
+        self.cut_short = False
+        """Whether there was more than is taken at once, the last time."""
         self._in_order = AcksInOrder()
         self._modacks: dict[tuple[int, bool], list[str]] = {}
         self._again: _Later = []
@@ -183,6 +188,8 @@ class Outbox:
     def take(self, *, now: float, owed: bool = True, extensions: bool = True) -> list[Request]:
         """Every request to be sent now; of what is not wanted, more gathers.
 
+        Of a great many extensions or nacks some are left for the next time, see `cut_short`.
+
         Args:
             now: The time.
             owed: Whether acks and nacks are wanted.
@@ -191,15 +198,20 @@ class Outbox:
         requests = self._pop_due(self._extensions_again, now) if extensions else []
         if owed:
             requests += self._take_acks(now)
+        self.cut_short = False
         for (seconds, is_extension), ids in list(self._modacks.items()):
             wanted = extensions if is_extension else owed
             if wanted:
                 owed_for = seconds * EXTENSION_OWED_FOR if is_extension else OWED_FOR
                 requests += [
                     Request(part, seconds, is_extension, owed_until=now + owed_for)
-                    for part in self._cut(ids)
+                    for part in self._cut(ids[:_MAX_AT_ONCE])
                 ]
-                del self._modacks[seconds, is_extension]
+                if len(ids) > _MAX_AT_ONCE:
+                    self._modacks[seconds, is_extension] = ids[_MAX_AT_ONCE:]
+                    self.cut_short = True
+                else:
+                    del self._modacks[seconds, is_extension]
         for request in requests:
             if request.is_extension:
                 self._extending.add({*request.ids})

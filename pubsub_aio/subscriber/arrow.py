@@ -126,7 +126,8 @@ class ArrowBatch:
         kept = [False] * len(self)
         for row in rows:
             kept[row] = True
-        others = [ack_id for ack_id, stays in zip(self.ack_ids, kept, strict=True) if not stays]
+        ids = self._whole().ack_ids
+        others: list[str] = ids.filter([not stays for stays in kept]).to_pylist()
         self._keep(kept)
         return others
 

@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from pubsub_aio._core.batches import Gathering
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 _RENEWED_TOGETHER = MIN_ACK_DEADLINE / 2
 """Seconds after which rows are first renewed, and before which none is renewed again."""
 
-_MANY = 100  # pieces, which then take more than what is in them
+_MANY = 100  # pieces
+_SMALL = 16_384  # bytes, below which a piece takes more than what is in it
 
 
 @dataclass(slots=True, eq=False)
@@ -138,7 +140,10 @@ class Assembly:
         self._alarm.set(min(due_at, self._renew_at) if due_at > now else self._renew_at)
 
     def _renew(self, now: float) -> None:
-        """Move the deadlines of what is due soon; many small pieces become one."""
+        """Move the deadlines of what is due soon; where there are many pieces, small ones join.
+
+        Large ones do not: that would hold the loop, and they are joined in the end anyway.
+        """
         gathered = self._gathering.items
         due = [rows for rows in gathered if rows.renew_at <= now + _RENEWED_TOGETHER]
         ids = [ack_id for rows in due for ack_id in rows.ack_ids.to_pylist()]
@@ -146,5 +151,9 @@ class Assembly:
         for rows in due:
             rows.renew_at = renew_at
         if len(gathered) > _MANY:
-            gathered[:] = [joined(gathered)]
+            gathered[:] = [
+                rows
+                for small, run in groupby(gathered, key=lambda rows: rows.size < _SMALL)
+                for rows in ([joined([*run])] if small else run)
+            ]
         self._renew_at = min(rows.renew_at for rows in gathered)

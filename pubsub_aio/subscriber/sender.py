@@ -139,6 +139,9 @@ class Sender:
                         self._pacing.sent(now=self._loop.time())
                         of_its_kind = extension_slots if request.is_extension else slots
                         calls.create_task(self._send(request, of_its_kind))
+                    if self.outbox.cut_short:
+                        self._wake.set()
+                        await asyncio.sleep(0)  # others have their turn
         finally:
             self._stop_timer()
 

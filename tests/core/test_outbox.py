@@ -107,6 +107,22 @@ def test_a_request_carries_a_limited_number_of_ids() -> None:
     assert [ack_id for request in requests for ack_id in request.ids] == ids * 2
 
 
+@pytest.mark.parametrize("is_extension", [True, False])
+def test_of_a_great_many_some_are_left_for_the_next_time(*, is_extension: bool) -> None:
+    """Or whoever takes them would do nothing else for long."""
+    outbox, ids = Outbox(), [f"{number}" for number in range(50_000)]
+    (outbox.extend if is_extension else outbox.nack)(ids, 60)
+
+    taken = []
+    for more in (True, True, False):
+        requests = outbox.take(now=0)
+        taken += [one for request in requests for one in request.ids]
+        assert outbox.cut_short is more
+    assert taken == ids
+    assert len(outbox) == 50_000  # unanswered
+    assert outbox.take(now=0) == []
+
+
 def test_with_exactly_once_a_request_carries_few_ids() -> None:
     outbox = outbox_of(*map(str, range(2 * MAX_CONFIRMED_IDS + 20)))
     outbox.one_by_one = True

@@ -7,9 +7,11 @@ import gc
 import weakref
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from pubsub_aio import ArrowBatch, ConfigError, FlowControl, SubscriberClient, Subscription
+from pubsub_aio.subscriber.assembly import Assembly, Rows
 from pubsub_aio.testing import MemoryEmulator
 from tests.subscriber.conftest import (
     HOUR,
@@ -105,6 +107,56 @@ async def test_waiting_rows_are_not_renewed_more_often_than_they_must(
     assert redelivered(emulator) == []
     assert len(transport.times("ModifyAckDeadline")) <= MINUTE / 5 + 2
     assert max(len(message.modacks) for message in emulator.messages(TOPIC)) <= MINUTE / 5
+
+
+@virtual
+async def test_many_small_pieces_join_while_they_wait_and_large_ones_do_not(
+    emulator: MemoryEmulator,  # noqa: ARG001 - of the scenario
+) -> None:
+    """What came a row at a time would take far more than is in it; to join all would take long."""
+    kept: list[str] = []
+    handed_over: list[list[Rows]] = []
+
+    def keep_alive(ids: list[str]) -> float:
+        kept.extend(ids)
+        return MINUTE
+
+    assembly = Assembly(
+        max_messages=10_000,
+        max_bytes=2**30,
+        max_latency=HOUR,
+        hand_over=handed_over.append,
+        keep_alive=keep_alive,
+    )
+    for number in range(300):
+        ids = pa.array([f"{number}"])
+        size = 100_000 if number == 150 else 100
+        assembly.add(Rows(pa.record_batch({"id": ids}), ids, size, now()))
+    await asyncio.sleep(MINUTE)
+    pieces = assembly.take()
+
+    assert [(len(rows), rows.size) for rows in pieces] == [
+        (150, 15_000),
+        (1, 100_000),
+        (149, 14_900),
+    ]
+    assert [one for rows in pieces for one in rows.ack_ids.to_pylist()] == [*map(str, range(300))]
+    assert {*kept} == {*map(str, range(300))}
+
+
+@virtual
+async def test_a_great_many_rows_are_kept_alive(emulator: MemoryEmulator) -> None:
+    """H6: more than are sent to the server at once."""
+    emulator.create_subscription(WORKER, TOPIC)
+    async with client_of(emulator) as client:
+        callback = Batches(seconds=MINUTE)
+        flow = FlowControl(max_messages=50_000, max_request_batch_size=50_000)
+        client.subscribe_arrow(WORKER, callback, max_messages=45_000, flow_control=flow)
+        publish(emulator, 45_000)
+        await all_done(emulator)
+
+        assert callback.sizes == [45_000]
+        assert redelivered(emulator) == []
 
 
 @virtual
