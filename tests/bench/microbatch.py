@@ -104,6 +104,7 @@ def to_arrow(rounds: int) -> Iterator[Figure]:
 
     def ours() -> None:
         for _ in range(times):
+            schema.RawResponses.FromString(b"".join(responses))  # as a subscription counts them
             codec.decode(responses)
 
     def lists() -> None:
