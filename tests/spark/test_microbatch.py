@@ -221,7 +221,10 @@ async def test_whatever_is_raised_and_whatever_was_not_done_is_a_failure(
     """It is reported, and comes again a second later."""
 
     def handle(df: DataFrame, batch: MicroBatch) -> object:
-        return lake.append(df, batch) if lake.reports else does()
+        if not lake.reports:
+            return does()
+        lake.append(df, batch)
+        return None
 
     ids = publish(emulator, 10)
     microbatches(spark, client, WORKER, handle, on_batch=lake.reports.append)
@@ -502,7 +505,12 @@ REFUSED: dict[str, dict[str, Any]] = {
 async def test_what_cannot_be_is_refused(
     spark: SparkSession, client: SubscriberClient, message: str
 ) -> None:
-    arguments = {"spark": spark, "client": client, "subscription": WORKER, "handle": print}
+    arguments: dict[str, Any] = {
+        "spark": spark,
+        "client": client,
+        "subscription": WORKER,
+        "handle": print,
+    }
     with pytest.raises(ConfigError, match=message):
         microbatches(**arguments | REFUSED[message])
 

@@ -123,6 +123,8 @@ def handle(df, batch):
     if ends == "killed":
         os.kill(spark.sparkContext._gateway.proc.pid, signal.SIGKILL)
         df.count()
+    if ends == "exit":
+        sys.exit(3)
     print("handled", len(batch), flush=True)
 
 client = SubscriberClient()
@@ -178,3 +180,13 @@ async def test_when_spark_is_gone_the_driver_ends_and_says_why(
     assert "SparkGoneError: Spark was stopped, or its JVM has died" in said
     assert "stopped gracefully" not in program.lines
     assert (emulator.backlog(WORKER), emulator.outstanding(WORKER)) == (10, 0)
+
+
+async def test_a_function_can_end_the_process(emulator: Emulator, lake: Lake) -> None:
+    """That is no failure of its batch to be tried again; what is not acked comes again."""
+    publish(emulator, 10)
+    with driver(emulator, lake, ends="exit") as program:
+        code, _ = await asyncio.to_thread(program.ending, timeout=WITHIN)
+
+    assert code == 3
+    assert lake.ids.total() == emulator.backlog(WORKER) == 10

@@ -16,7 +16,8 @@ WITHIN = 30.0
 
 def test_what_was_cancelled_while_it_waited_is_not_run_and_costs_no_thread() -> None:
     threads = DaemonThreads(1, "test")
-    free, ran = threading.Event(), []
+    free = threading.Event()
+    ran: list[str] = []
     first = threads.submit(free.wait, WITHIN)
     waiting = threads.submit(ran.append, "cancelled")
     assert waiting.cancel()
