@@ -166,10 +166,11 @@ async def _ingest(
         room, records = tally.room, batch.records
         if room < len(batch):
             batch.give_back(range(room, len(batch)))
+            if not room:
+                return
             records = records.slice(0, room)
             df = dataframe(spark, records)
-        if records.num_rows:
-            sink(df, records)
+        sink(df, records)
 
     def note(report: BatchReport) -> None:
         tally.add(report)

@@ -103,12 +103,9 @@ class SparkHandler:
 
     async def _in_thread(self, batch: MicroBatch, work: Callable[[MicroBatch], object]) -> object:
         running = self._threads.submit(self._tagged, batch, work)
-        try:
-            return await asyncio.shield(asyncio.wrap_future(running))
-        except asyncio.CancelledError:
-            self._others.submit(self._interrupt, batch, running)
-            await asyncio.wait([asyncio.wrap_future(running)])
-            raise
+        return await _to_its_end(
+            running, lambda: self._others.submit(self._interrupt, batch, running)
+        )
 
     def _tagged(self, batch: MicroBatch, work: Callable[[MicroBatch], object]) -> object:
         """Work in a thread; what it raises is returned, for a future cannot carry everything."""
@@ -139,7 +136,11 @@ class SparkHandler:
     async def ended(self, batch: MicroBatch) -> None:
         """Return when nothing runs any more for a batch whose `run` was cancelled."""
         if working := self._running.get(batch):
-            await asyncio.wait([working])
+            try:
+                await asyncio.wait([working])
+            except asyncio.CancelledError:
+                working.cancel()  # nobody waits for it any more
+                raise
 
     def close(self) -> None:
         """No more batches come. What runs goes on to its end."""
@@ -148,17 +149,29 @@ class SparkHandler:
 
 
 async def _completed(result: object) -> None:
-    """Wait for what a function returned, if that is still to come.
+    """Wait for what a function returned, if that is still to come, and for what comes of it.
 
     Raises:
         TypeError: It is a generator, and nobody would run it.
     """
-    if inspect.isawaitable(result):
-        await result
-    elif isinstance(result, Future):
-        await asyncio.wrap_future(result)
-    elif inspect.isgenerator(result) or inspect.isasyncgen(result):
+    while inspect.isawaitable(result) or isinstance(result, Future):
+        if isinstance(result, Future):
+            result = await _to_its_end(result, result.cancel)
+        else:
+            result = await result
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
         raise TypeError(f"handle must do its work and return, but it returned {result!r}")
+
+
+async def _to_its_end(running: Future[object], cancel: Callable[[], object]) -> object:
+    """Wait for a future; if nobody wants to wait any more, have it end, and wait for that."""
+    waiting = asyncio.wrap_future(running)
+    try:
+        return await asyncio.shield(waiting)
+    except asyncio.CancelledError:
+        cancel()
+        await asyncio.wait([waiting])
+        raise
 
 
 def _as_failure(error: BaseException) -> Exception:

@@ -197,7 +197,8 @@ class BatchRunner:
             for row in found
             if self._suspects.are_to_blame(progress.whole.row(row).message_ids[0])
         ]
-        if is_over and search.works and len(found) - len(sure) == 1:
+        unsure = len(found) - len(sure)
+        if is_over and unsure == 1 and search.works and search.left == search.poisonous:
             return found  # it was tried last; had all else gone down, there would be more of them
         return sure
 

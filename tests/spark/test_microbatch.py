@@ -235,24 +235,72 @@ async def test_whatever_is_raised_and_whatever_was_not_done_is_a_failure(
     assert lake.ids == dict.fromkeys(ids, 1)
 
 
-async def test_what_is_still_to_come_is_waited_for(
-    spark: SparkSession, emulator: Emulator, client: SubscriberClient, lake: Lake
-) -> None:
-    """A plain function may leave the work to an executor of its own."""
-    begun: list[concurrent.futures.Future[None]] = []
+Begun = list[concurrent.futures.Future[None]]
 
-    def handle(_df: DataFrame, _: MicroBatch) -> object:
+
+def plain(begun: Begun) -> Any:
+    def handle(*_: object) -> object:
         begun.append(concurrent.futures.Future())
-        return begun[0]
+        return begun[-1]
 
+    return handle
+
+
+def of_a_coroutine(begun: Begun) -> Any:
+    async def handle(*_: object) -> object:
+        begun.append(concurrent.futures.Future())
+        return begun[-1]
+
+    return handle
+
+
+def of_the_loop(begun: Begun) -> Any:
+    async def handle(*_: object) -> object:
+        begun.append(concurrent.futures.Future())
+        return asyncio.wrap_future(begun[-1])
+
+    return handle
+
+
+@pytest.mark.parametrize("kind", [plain, of_a_coroutine, of_the_loop])
+async def test_what_is_still_to_come_is_waited_for(
+    spark: SparkSession, emulator: Emulator, client: SubscriberClient, lake: Lake, kind: Any
+) -> None:
+    """The work may be left to an executor of one's own."""
+    begun: Begun = []
+    handle = kind(begun)
     publish(emulator, 10)
     live = microbatches(spark, client, WORKER, handle, on_batch=lake.reports.append)
     await until(lambda: begun)
     assert (live.health().running, lake.reports) == (1, [])
-    begun[0].set_result(None)
+    begun[0].set_exception(OSError("there is no room left"))
+    await until(lambda: len(begun) == 2)
+    begun[1].set_result(None)
     await until(lambda: emulator.backlog(WORKER) == 0)
 
-    assert lake.outcomes == ["acked"]
+    assert lake.outcomes == ["failed", "acked"]
+
+
+async def test_work_that_was_left_to_others_keeps_its_place_until_it_has_ended(
+    spark: SparkSession, emulator: Emulator, client: SubscriberClient, lake: Lake
+) -> None:
+    """Or ever more of it would run, when each takes too long."""
+    begun: Begun = []
+
+    def handle(*_: object) -> object:
+        begun.append(concurrent.futures.Future())
+        begun[-1].set_running_or_notify_cancel()  # from now on it cannot be cancelled
+        return begun[-1]
+
+    publish(emulator, 10)
+    live = microbatches(
+        spark, client, WORKER, handle, on_batch=lake.reports.append, max_batch_duration=1
+    )
+    with pytest.raises(StuckHandlerError):
+        await live
+    begun[0].set_result(None)
+
+    assert (len(begun), lake.outcomes) == (1, ["timed out"])
 
 
 async def test_spark_does_not_block_the_loop(
@@ -433,10 +481,21 @@ def test_settings_of_the_session_are_as_they_were(spark: SparkSession) -> None:
         spark.conf.unset(full[1])
 
 
-@pytest.mark.parametrize("rows", [1, 5, 1_001, 50_001])
-def test_a_dataframe_has_a_partition_for_each_core(spark: SparkSession, rows: int) -> None:
-    """And not one for each Arrow batch that came."""
-    df = dataframe(spark, records(rows))
+@pytest.mark.parametrize(
+    ("rows", "most"),
+    [(1, "10000"), (5, "10000"), (50_001, "10000"), (1_001, "100"), (1_001, "0"), (1_001, "-1")],
+)
+def test_a_dataframe_has_a_partition_for_each_core(
+    spark: SparkSession, rows: int, most: str
+) -> None:
+    """And not one for each Arrow batch, however many rows such a batch may have."""
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    spark.conf.set(name, most)
+    try:
+        df = dataframe(spark, records(rows))
+        assert spark.conf.get(name) == most
+    finally:
+        spark.conf.unset(name)
 
     assert df.count() == rows
     assert df.rdd.getNumPartitions() == min(rows, spark.sparkContext.defaultParallelism)

@@ -561,6 +561,26 @@ async def test_a_sink_that_goes_down_in_the_middle_costs_no_message(
 
 
 @virtual
+@pytest.mark.parametrize(
+    ("ordered", "count", "most", "poison", "works"),
+    [(True, 8, 1, set(), 2), (False, 3, 1, {1}, 2), (True, 64, 10, {*range(9)}, 20)],
+)
+async def test_a_search_that_is_given_up_blames_nobody_whose_fault_it_may_not_be(
+    emulator: MemoryEmulator, *, ordered: bool, count: int, most: int, poison: set[int], works: int
+) -> None:
+    """The sink goes down, and then what failed last is the last that is looked for."""
+    async with site_of(emulator, enable_message_ordering=ordered) as site:
+        work = Work(poison or {count - 1})
+        site.subscribe(work, bisect=True, dead_letters=True, max_poisonous=most)
+        publish(emulator, count, key="a" if ordered else "")
+        work.down_after = works
+        await site.until(lambda: bool(site.reports))
+
+        buried = {int(data.strip(b"a")) for data in site.buried()}
+        assert buried <= work.poison
+
+
+@virtual
 @pytest.mark.parametrize("count", [1, 20])
 async def test_where_nothing_goes_through_no_message_is_to_blame(
     emulator: MemoryEmulator, count: int
