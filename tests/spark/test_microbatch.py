@@ -34,6 +34,7 @@ from pubsub_aio._wire.arrow import SCHEMA as SCHEMA_OF_ARROW
 from pubsub_aio.emulator import Emulator
 from pubsub_aio.spark import MicroBatch, microbatches
 from pubsub_aio.spark.frames import COLUMNS, dataframe
+from pubsub_aio.spark.handlers import SparkHandler
 from tests.spark.wire import BURIED, TOPIC, WORKER, Lake, publish, until
 
 if TYPE_CHECKING:
@@ -401,6 +402,37 @@ async def test_a_batch_that_runs_when_all_is_stopped_at_once_is_cancelled_in_spa
     assert lake.outcomes == ["cancelled"]
     assert emulator.backlog(WORKER) == 10
     await until(ended.is_set)
+
+
+async def test_a_function_that_hangs_does_not_keep_a_loop_from_ending(spark: SparkSession) -> None:
+    """At its end a loop cancels every task at once, and then waits for all of them."""
+    begun, free = threading.Event(), threading.Event()
+
+    def hang(*_: object) -> None:
+        begun.set()
+        free.wait()
+
+    handler = SparkHandler(spark, hang, max_in_flight=1)
+    batch = MicroBatch(5, lambda: records(5))
+
+    async def deal_with_it() -> None:
+        try:
+            await handler.run(batch)
+        finally:
+            await handler.ended(batch)
+
+    dealing = asyncio.create_task(deal_with_it())
+    await until(begun.is_set)
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait([dealing], timeout=0.1)
+    dealing.cancel()
+    _, pending = await asyncio.wait(tasks, timeout=30)
+    free.set()
+    handler.close()
+
+    assert not pending
 
 
 @pytest.mark.parametrize("dead_letters", [True, False])

@@ -134,37 +134,6 @@ print("stopped gracefully", flush=True)
 """
 
 
-HANGS = """
-import asyncio, threading
-from pubsub_aio import SubscriberClient
-from pubsub_aio.spark import microbatches, session
-
-spark = session()
-begun = threading.Event()
-
-def handle(df, batch):
-    begun.set()
-    threading.Event().wait()
-
-async def main():
-    microbatches(spark, SubscriberClient(), "worker", handle)
-    await asyncio.to_thread(begun.wait)
-    raise SystemExit(4)
-
-asyncio.run(main())
-"""
-
-
-async def test_a_function_that_hangs_does_not_keep_the_process(emulator: Emulator) -> None:
-    """A program that ends does not wait for it, even if it has closed nothing."""
-    publish(emulator, 10)
-    where = {"address": emulator.address, "project": emulator.project}
-    with Program(HANGS, **where, warnings="default") as program:
-        code, _ = await asyncio.to_thread(program.ending, timeout=WITHIN)
-
-    assert code == 4
-
-
 @contextmanager
 def driver(emulator: Emulator, lake: Lake, *, ends: str) -> Iterator[Program]:
     source = DRIVER.format(folder=str(lake.folder), ends=ends)
