@@ -84,12 +84,12 @@ async def test_a_server_that_answers_no_pings_is_not_taken_for_dead(
     """R7: silence is judged only on servers that have answered one before."""
     topic, name = site.create_pair()
     callback, events = Received(), Events()
-    policy = StreamPolicy(ping_interval=0.01, ping_timeout=0.01)
+    policy = StreamPolicy(ping_interval=0.01, ping_timeout=1.0)  # a busy machine takes its time
     live = client.subscribe(name, callback, streams=policy, on_event=events)
     await live.ready()
     site.publish(topic, "a")
     await until(lambda: callback.data == [b"a"])
-    quiet = asyncio.get_running_loop().time() + 0.5
+    quiet = asyncio.get_running_loop().time() + 2.5
     await until(lambda: asyncio.get_running_loop().time() > quiet)
     site.publish(topic, "b")
     await until(lambda: callback.data == [b"a", b"b"])
