@@ -59,9 +59,8 @@ def dataframe(spark: SparkSession, records: pa.RecordBatch) -> DataFrame:
     table = pa.Table.from_batches(
         [records.slice(start, each) for start in range(0, max(1, rows), each)]
     )
-    most = int(
-        str(spark.conf.get(_ROWS_EACH))
-    )  # in a partition; without limit if it is not above 0
+    # How many rows Spark puts into a partition; without limit if it is not above 0.
+    most = int(str(spark.conf.get(_ROWS_EACH)))
     # Below the threshold Spark takes the rows apart in the driver, one by one.
     settings = {_THRESHOLD: "0"} | ({} if most > 0 else {_ROWS_EACH: str(each)})
     with _settings_lock, _settings(spark, settings):
