@@ -5,12 +5,18 @@ import functools
 import shutil
 import socket
 import subprocess
+import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
-
-import grpc
+from typing import NamedTuple
 
 _STARTS_WITHIN = 60.0
+
+
+class _Started(NamedTuple):
+    process: subprocess.Popen[bytes]
+    output: Path
 
 
 @functools.cache
@@ -31,23 +37,50 @@ def command() -> tuple[str, ...] | None:
 
 
 @contextlib.contextmanager
-def running() -> Iterator[str]:
-    """Run the emulator; yields its address once it answers."""
+def running(*, port: int | None = None) -> Iterator[str]:
+    """Run the emulator, first on `port` if one is given; yields its address once it answers.
+
+    Between the look for a free port and its use, another program can take it, one that speaks
+    gRPC too: each emulator opens a second port for its own use. So what counts is what this very
+    process says of itself, and one that lost its port is started again on another.
+    """
     found = command()
     if found is None:
         raise RuntimeError("Google's emulator is not installed")
-    address = f"127.0.0.1:{_free_port()}"
-    with subprocess.Popen(
-        [*found, f"--port={address.rpartition(':')[2]}"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ) as process:
-        try:
-            with grpc.insecure_channel(address) as channel:
-                grpc.channel_ready_future(channel).result(timeout=_STARTS_WITHIN)
-            yield address
-        finally:
-            process.kill()
+    with contextlib.ExitStack() as stack:
+        ends_at = time.monotonic() + _STARTS_WITHIN
+        chosen = _free_port() if port is None else port
+        while not _listens(stack.enter_context(_process(found, chosen)), chosen, ends_at):
+            chosen = _free_port()
+        yield f"127.0.0.1:{chosen}"
+
+
+@contextlib.contextmanager
+def _process(found: tuple[str, ...], port: int) -> Iterator[_Started]:
+    with tempfile.TemporaryDirectory() as folder:
+        said = Path(folder, "output")
+        with (
+            said.open("wb") as output,
+            subprocess.Popen([*found, f"--port={port}"], stdout=output, stderr=output) as process,
+        ):
+            try:
+                yield _Started(process, said)
+            finally:
+                process.kill()
+
+
+def _listens(started: _Started, port: int, ends_at: float) -> bool:
+    """Wait until it listens; False if another program has the port."""
+    while time.monotonic() < ends_at:
+        said = started.output.read_text(errors="replace")
+        if f"listening on {port}" in said:
+            return True
+        if "java.net.BindException" in said:
+            return False
+        if started.process.poll() is not None:
+            raise RuntimeError(f"Google's emulator ended at its start: {said}")
+        time.sleep(0.05)
+    raise RuntimeError(f"Google's emulator did not start within {_STARTS_WITHIN:g} seconds")
 
 
 def _free_port() -> int:
