@@ -59,14 +59,15 @@ def dataframe(spark: SparkSession, records: pa.RecordBatch) -> DataFrame:
     table = pa.Table.from_batches(
         [records.slice(start, each) for start in range(0, max(1, rows), each)]
     )
-    # How many rows Spark puts into a partition; without limit if it is not above 0.
-    most = int(str(spark.conf.get(_ROWS_EACH)))
-    # Below the threshold Spark takes the rows apart in the driver, one by one.
-    settings = {_THRESHOLD: "0"} | ({} if most > 0 else {_ROWS_EACH: str(each)})
-    with _settings_lock, _settings(spark, settings):
-        if int(pyspark.__version__.split(".", maxsplit=1)[0]) < 4:
-            return _from_arrow_before_4(spark, table)
-        df = spark.createDataFrame(table)
+    with _settings_lock:
+        # How many rows Spark puts into a partition; without limit if it is not above 0.
+        most = int(str(spark.conf.get(_ROWS_EACH)))
+        # Below the threshold Spark takes the rows apart in the driver, one by one.
+        settings = {_THRESHOLD: "0"} | ({} if most > 0 else {_ROWS_EACH: str(each)})
+        with _settings(spark, settings):
+            if int(pyspark.__version__.split(".", maxsplit=1)[0]) < 4:
+                return _from_arrow_before_4(spark, table)
+            df = spark.createDataFrame(table)
     return df.coalesce(parts) if 0 < most < each else df
 
 

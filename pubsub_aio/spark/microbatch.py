@@ -10,6 +10,7 @@ from pubsub_aio.errors import ConfigError
 from pubsub_aio.spark.batch import BatchReport
 from pubsub_aio.spark.dead_letters import DeadLetters
 from pubsub_aio.spark.handlers import Handle, SparkHandler
+from pubsub_aio.spark.jobs import Jobs
 from pubsub_aio.spark.memory import check_memory
 from pubsub_aio.spark.runner import BatchPolicy, BatchRunner
 from pubsub_aio.subscriber.batches import check_batch
@@ -84,6 +85,7 @@ def microbatches(
 
     Raises:
         ConfigError: Settings that cannot be, or not together.
+        SparkGoneError: The session was stopped, or its JVM has died.
     """
     _check_kinds(spark, client, flow_control, bisect=bisect, on_batch=on_batch)
     check_batch(max_messages, max_bytes, max_latency)
@@ -94,6 +96,7 @@ def microbatches(
         raise ConfigError("dead_letter_topic: only bisect=True finds the messages for it")
     if options.get("auto_ack"):
         raise ConfigError("auto_ack: leave it out, a batch is acked when handle has returned")
+    Jobs(spark).check_alive()
     check_memory(spark, max_bytes=max_bytes, max_in_flight=max_in_flight)
     flow = flow_control or flow_for(max_messages, max_bytes, max_in_flight, max_batch_duration)
     _check_fits(flow, max_messages, max_bytes, max_batch_duration)

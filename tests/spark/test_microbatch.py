@@ -533,6 +533,20 @@ def test_a_dataframe_has_a_partition_for_each_core(
     assert df.rdd.getNumPartitions() == min(rows, spark.sparkContext.defaultParallelism)
 
 
+def test_dataframes_made_at_once_have_their_partitions_all_the_same(spark: SparkSession) -> None:
+    """Settings that one of them changes for a moment are not what the others go by."""
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    spark.conf.set(name, "0")
+    try:
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            made = [*pool.map(lambda rows: dataframe(spark, records(rows)), range(1_001, 1_101))]
+    finally:
+        spark.conf.unset(name)
+
+    cores = spark.sparkContext.defaultParallelism
+    assert {df.rdd.getNumPartitions() for df in made} == {cores}
+
+
 def test_partitions_are_not_too_large_to_be_sent(spark: SparkSession) -> None:
     """Spark refuses a task of more than 128 MiB on a cluster."""
     large = pa.record_batch({"data": pa.array([b"x" * 2**20] * 100)})

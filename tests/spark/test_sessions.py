@@ -258,24 +258,36 @@ def test_a_session_made_by_others_is_given_as_it_is() -> None:
     assert ran.returncode == 0, ran.stderr
 
 
-JVM_DIES = """
-from pubsub_aio import SparkGoneError
-from pubsub_aio.spark.sessions import session
+GONE = """
+from pubsub_aio import SparkGoneError, SubscriberClient
+from pubsub_aio.spark import microbatches, session
 
-jvm = session().sparkContext._gateway.proc
+client = SubscriberClient("project", endpoint="http://localhost:1")
+
+def say_why(begin):
+    try:
+        begin()
+    except SparkGoneError as error:
+        print(error)
+
+stopped = session()
+stopped.stop()
+say_why(lambda: microbatches(stopped, client, "worker", print))
+
+killed = session()
+jvm = killed.sparkContext._gateway.proc
 jvm.kill()
 jvm.wait()
-try:
-    session()
-except SparkGoneError as error:
-    print(error)
+say_why(lambda: microbatches(killed, client, "worker", print))
+say_why(session)
 """
 
 
-def test_after_its_jvm_has_died_a_process_is_told_to_start_anew() -> None:
-    ran = run(JVM_DIES)
+def test_where_spark_is_gone_a_process_is_told_to_start_anew() -> None:
+    """By whatever would use it, and before anything is received."""
+    ran = run(GONE)
 
-    assert "or its JVM has died: start this process anew" in ran.stdout, ran.stderr
+    assert ran.stdout.count("or its JVM has died: start this process anew") == 3, ran.stderr
 
 
 def test_a_missing_pyspark_is_told_with_its_cure() -> None:

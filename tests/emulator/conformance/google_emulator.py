@@ -47,12 +47,14 @@ def running(*, port: int | None = None) -> Iterator[str]:
     found = command()
     if found is None:
         raise RuntimeError("Google's emulator is not installed")
-    with contextlib.ExitStack() as stack:
-        ends_at = time.monotonic() + _STARTS_WITHIN
-        chosen = _free_port() if port is None else port
-        while not _listens(stack.enter_context(_process(found, chosen)), chosen, ends_at):
-            chosen = _free_port()
-        yield f"127.0.0.1:{chosen}"
+    ends_at = time.monotonic() + _STARTS_WITHIN
+    chosen = _free_port() if port is None else port
+    while True:
+        with _process(found, chosen) as started:
+            if _listens(started, chosen, ends_at):
+                yield f"127.0.0.1:{chosen}"
+                return
+        chosen = _free_port()
 
 
 @contextlib.contextmanager
