@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import json
 import os
 import re
@@ -13,11 +14,15 @@ from collections import Counter
 from pathlib import Path
 
 import psutil
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
+from pubsub_aio.cli.sinks import sink_for
 from pubsub_aio.emulator import Emulator
+from pubsub_aio.spark.frames import dataframe
 from tests.spark.wire import TOPIC, WORKER, publish, until
 
 WITHIN = 100.0
@@ -211,10 +216,56 @@ async def test_a_delta_table_is_not_filled_with_other_files(
     assert emulator.backlog(WORKER) == 10
 
 
+@pytest.mark.parametrize("kind", ["parquet", "json"])
+def test_several_write_to_one_folder_and_no_row_is_lost(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    """Where Spark's own files are mixed, the first that is done removes those of the others."""
+    append = sink_for(kind, str(tmp_path))
+
+    def write(batch: int) -> None:
+        ids = pa.array([f"{batch}-{row}" for row in range(100)])
+        records = pa.record_batch({"message_id": ids})
+        append(dataframe(spark, records), records)
+
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        assert len([*pool.map(write, range(30))]) == 30
+
+    written = spark.read.format(kind).load(str(tmp_path))
+    assert written.count() == written.dropDuplicates(["message_id"]).count() == 3_000
+    assert not [*tmp_path.glob("_*")]
+
+
+def test_what_could_not_be_written_leaves_nothing_behind(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    records = pa.record_batch({"message_id": pa.array(["1"])})
+    broken = dataframe(spark, records).selectExpr("raise_error('broken') AS message_id")
+
+    with pytest.raises(Exception, match="broken"):
+        sink_for("parquet", str(tmp_path))(broken, records)
+
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("name", ["part-0.parquet", "part-0.json"])
+async def test_other_files_are_not_taken_for_a_delta_table(
+    emulator: Emulator, tmp_path: Path, name: str
+) -> None:
+    """They would not be in it."""
+    (tmp_path / name).write_bytes(b"")
+    ran = Ran(emulator, WORKER, "--to", str(tmp_path), "--format=delta")
+    status, _, err = await ran.ended()
+
+    assert status == 1
+    assert f"--to: {tmp_path} has files that are in no Delta table" in err
+    assert not (tmp_path / "_delta_log").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--to=nothing://x/y"], '--to: nothing://x/y cannot be used: .*scheme "nothing"'),
+        (["--to=nothing://x/y"], '--to: nothing://x/y .*scheme "nothing"; .*--jars CONNECTOR.jar'),
         (["--to=x", "--master=nonsense"], "pubsub-aio: master must be local"),
     ],
 )
