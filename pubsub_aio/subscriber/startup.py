@@ -90,7 +90,8 @@ class Startup:
             )
         elif error.code in FATAL:
             self.checks.append(Check("server reached", "ok"))
-            self._fail("subscription exists", f"{error}; {REMEDIES.get(error.code, '')}", error)
+            remedy = REMEDIES.get(error.code)
+            self._fail("subscription exists", f"{error}; {remedy}" if remedy else str(error), error)
         else:
             self._fail(
                 "server reached",

@@ -186,7 +186,8 @@ async def test_a_function_can_end_the_process(emulator: Emulator, lake: Lake) ->
     """That is no failure of its batch to be tried again; what is not acked comes again."""
     publish(emulator, 10)
     with driver(emulator, lake, ends="exit") as program:
-        code, _ = await asyncio.to_thread(program.ending, timeout=WITHIN)
+        code, said = await asyncio.to_thread(program.ending, timeout=WITHIN)
 
     assert code == 3
+    assert "Traceback" not in said
     assert lake.ids.total() == emulator.backlog(WORKER) == 10

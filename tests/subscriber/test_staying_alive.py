@@ -638,6 +638,19 @@ async def test_a_missing_subscription_fails_the_startup_at_once(emulator: Memory
 
 
 @virtual
+async def test_a_name_that_cannot_be_is_told_as_the_server_tells_it(
+    emulator: MemoryEmulator,
+) -> None:
+    """R3: with nothing to add to it."""
+    async with client_of(emulator) as client:
+        with pytest.raises(StartupError) as caught:
+            await client.subscribe("a", hold)
+
+    (failed,) = [check for check in caught.value.checks if check.outcome == "failed"]
+    assert failed.detail == str(caught.value.__cause__)
+
+
+@virtual
 async def test_no_permission_to_look_is_only_a_warning(emulator: MemoryEmulator) -> None:
     """R3: who may only consume must not be stopped; the stream tells what matters."""
     emulator.create_subscription(WORKER, TOPIC, enable_message_ordering=True)
