@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import operator
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pubsub_aio.errors import ConfigError
+from pubsub_aio.errors import ClosedError, ConfigError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,13 +25,15 @@ class MicroBatch:
             otherwise empty.
     """
 
-    __slots__ = ("_records", "_rows", "given_back", "id", "part_of")
+    __slots__ = ("_records", "_rows", "given_back", "id", "is_settled", "part_of")
 
     def __init__(self, rows: int, records: Callable[[], pa.RecordBatch]) -> None:
         self.id = uuid.uuid4().hex
         self.part_of = ""
         self.given_back: set[int] = set()
         """Rows that are to come again although it was handled. The library's own."""
+        self.is_settled = False
+        """Whether it is too late to give rows back. The library's own."""
         self._rows = rows
         self._records: pa.RecordBatch | Callable[[], pa.RecordBatch] = records
 
@@ -57,17 +59,34 @@ class MicroBatch:
     def give_back(self, rows: Iterable[int]) -> None:
         """Have these rows come again though the handler returns; they are counted from 0.
 
-        Where order matters what is behind the first of them comes again as well.
+        Where order matters what is behind them, of the same ordering keys, comes again as well.
+
+        Raises:
+            ClosedError: The handler has returned.
         """
+        if self.is_settled:
+            raise ClosedError("the batch is settled: give rows back before the handler returns")
         numbers = {operator.index(row) for row in rows}
         if wrong := [row for row in numbers if not 0 <= row < len(self)]:
             raise ConfigError(f"rows must be from 0 to {len(self) - 1}, not {wrong[0]!r}")
         self.given_back |= numbers
 
-    def part(self, rows: range) -> MicroBatch:
+    @property
+    def ordering_keys(self) -> list[str]:
+        """The ordering keys of its messages. The library's own."""
+        keys: list[str] = self.records.column("ordering_key").to_pylist()
+        return keys
+
+    def part(self, rows: Sequence[int]) -> MicroBatch:
         """Some of its rows, to be tried alone. The library's own."""
         whole = self.records
-        part = MicroBatch(len(rows), lambda: whole.slice(rows.start, len(rows)))
+
+        def records() -> pa.RecordBatch:
+            if isinstance(rows, range):
+                return whole.slice(rows.start, len(rows))
+            return whole.take(rows)
+
+        part = MicroBatch(len(rows), records)
         part.part_of = self.id
         return part
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
+from collections.abc import Sequence
+from itertools import chain, takewhile
 
 _FEW = 4
 """Below so many rows none is kept for the end."""
@@ -17,22 +19,33 @@ class Bisection:
     Args:
         rows: How many there are.
         max_poisonous: How many may be found before the search is given up.
-        in_order: Whether earlier rows must be tried before later ones. Otherwise three rows, far
-            from one another, are tried last, each alone: if one goes through, what failed before
-            did so by its own fault.
+        keys: The ordering key of each, where order matters: earlier rows of a key are then tried
+            before later ones. Otherwise three rows, far from one another, are tried last, each
+            alone: if one goes through, what failed before did so by its own fault.
+        blocking: Whether a poisonous row keeps later ones of its key from being tried.
     """
 
-    def __init__(self, rows: int, *, max_poisonous: int, in_order: bool = False) -> None:
+    def __init__(
+        self,
+        rows: int,
+        *,
+        max_poisonous: int,
+        keys: Sequence[str] | None = None,
+        blocking: bool = False,
+    ) -> None:
         self.poisonous: list[int] = []
         """Rows that fail alone, in order."""
         self.works = False
         """Whether any rows went through: otherwise it may not be the rows that are at fault."""
-        self._rows = rows
+        self._keys = keys
+        self._order: Sequence[int] = range(rows) if keys is None else _by_key(keys)
         self._max_poisonous = max_poisonous
+        self._blocking = blocking
+        # Places in that order:
         self._through: list[range] = []
-        self._to_do: deque[range] = deque()  # in order
+        self._to_do: deque[range] = deque()  # ascending
         self._last: deque[range] = deque()
-        if in_order or rows < _FEW:
+        if keys is not None or rows < _FEW:
             self._split(range(rows))
         else:
             middle = rows // 2
@@ -40,10 +53,15 @@ class Bisection:
             self._to_do += filter(None, (range(1, middle), range(middle + 1, rows - 1)))
 
     @property
-    def next(self) -> range | None:
+    def next(self) -> Sequence[int] | None:
         """The rows to try; none if the search is over."""
         to_do = self._now
-        return to_do[0] if to_do else None
+        return self._order[to_do[0].start : to_do[0].stop] if to_do else None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no row is left to be tried."""
+        return not self._to_do and not self._last
 
     @property
     def _now(self) -> deque[range]:
@@ -59,18 +77,37 @@ class Bisection:
         """These failed."""
         self._split(self._now.popleft())
 
-    def _split(self, rows: range) -> None:
-        if middle := len(rows) // 2:
-            self._to_do.extendleft((rows[middle:], rows[:middle]))
+    def _split(self, places: range) -> None:
+        if middle := len(places) // 2:
+            self._to_do.extendleft((places[middle:], places[:middle]))
         else:
-            insort(self.poisonous, rows[0])
+            insort(self.poisonous, self._order[places.start])
+            if self._blocking and self._keys is not None:
+                self._leave_out_behind(places.start, self._keys)
+
+    def _leave_out_behind(self, place: int, keys: Sequence[str]) -> None:
+        """Try no later row of the same key."""
+        if not (key := keys[self._order[place]]):
+            return
+        behind = self._order[place + 1 :]
+        end = place + 1 + sum(1 for _ in takewhile(lambda row: keys[row] == key, behind))
+        rest = (range(max(end, places.start), places.stop) for places in self._to_do)
+        self._to_do = deque(filter(None, rest))
 
     @property
     def left(self) -> list[int]:
         """Rows that did not go through, poisonous or never tried alone, in order."""
         left: list[int] = []
         start = 0
-        for rows in sorted(self._through, key=lambda rows: rows.start):
-            left += range(start, rows.start)
-            start = rows.stop
-        return [*left, *range(start, self._rows)]
+        for places in sorted(self._through, key=lambda places: places.start):
+            left += self._order[start : places.start]
+            start = places.stop
+        return sorted([*left, *self._order[start:]])
+
+
+def _by_key(keys: Sequence[str]) -> list[int]:
+    """Rows, those of a key together and in their order; one without a key stands alone."""
+    rows_of: dict[str | int, list[int]] = {}
+    for row, key in enumerate(keys):
+        rows_of.setdefault(key or row, []).append(row)
+    return [*chain.from_iterable(rows_of.values())]

@@ -63,8 +63,9 @@ def microbatches(
         max_latency: Seconds that a message waits for others. While `max_in_flight` batches are
             being handled it waits longer, and the next batch becomes larger.
         max_in_flight: How many batches are handled at once. More than one only helps where Spark
-            has cores to spare, and only goes with a sink that takes several writers at once; many
-            file formats do not. Where order matters there is one at a time.
+            has cores to spare, and only goes with a sink that takes several writers at once. Files
+            in one folder do not: rows would be lost, without an error. Where order matters there
+            is one at a time.
         max_batch_duration: Seconds after which a batch has failed: its messages come again, and
             its jobs in Spark are cancelled, if `handle` is a plain function. If it has not ended
             after as long again, the subscription ends with a `StuckHandlerError`.
@@ -168,7 +169,12 @@ def _check_fits(
 ) -> None:
     """Refuse a flow control that no batch could keep to."""
     for name, batch, most, what in (
-        ("max_messages", max_messages, flow.max_outstanding_messages, "messages at once"),
+        (
+            "max_messages",
+            max_messages,
+            flow.max_outstanding_messages,
+            "messages at once (max_messages * resume_threshold + max_request_batch_size)",
+        ),
         ("max_bytes", max_bytes, flow.max_bytes, "bytes at once"),
         ("max_batch_duration", max_batch_duration, flow.max_lease_duration, "seconds at most"),
     ):

@@ -107,8 +107,7 @@ class BatchRunner:
         try:
             await self._try_in_time(progress)
         finally:
-            if progress.ordered and progress.left:  # what is behind it must not overtake it
-                progress.left = [*range(progress.left[0], len(batch))]
+            progress.left = arrived.and_behind(progress.left)
             report = self._report(progress, size=arrived.size, seconds=loop.time() - began_at)
             self._settle(arrived, progress)
             self._tell(report)
@@ -153,7 +152,7 @@ class BatchRunner:
 
     async def _try(self, progress: _Progress) -> None:
         """Hand over a batch and, if it fails and that is wanted, its parts."""
-        progress.error = await self._handler.run(progress.whole)
+        progress.error = await self._run(progress.whole)
         if progress.error is None:
             self._suspects.something_worked()
             progress.outcome, progress.left = "acked", sorted(progress.whole.given_back)
@@ -162,19 +161,29 @@ class BatchRunner:
         if self._policy.bisect:
             await self._try_parts(progress)
 
+    async def _run(self, batch: MicroBatch) -> Exception | None:
+        """Hand over a batch or a part of one; returns what was raised, if anything was."""
+        try:
+            return await self._handler.run(batch)
+        finally:
+            batch.is_settled = True
+
     async def _try_parts(self, progress: _Progress) -> None:
         """Find the rows that make the handler fail, while the others go through."""
-        whole, ordered = progress.whole, progress.ordered
-        # Where order matters nothing may overtake what comes again.
-        most = 1 if ordered and not self._policy.dead_letters else self._policy.max_poisonous
-        search = Bisection(len(whole), max_poisonous=most, in_order=ordered)
+        whole = progress.whole
+        search = Bisection(
+            len(whole),
+            max_poisonous=self._policy.max_poisonous,
+            keys=whole.ordering_keys if progress.ordered else None,
+            blocking=not self._policy.dead_letters,  # nothing may overtake what comes again
+        )
         errors = {0: progress.error}
         try:
             if len(whole) == 1:
                 self._suspects.failed_alone(whole.message_ids[0])
             while (rows := search.next) is not None:
                 progress.trying = whole.part(rows)
-                error = errors[rows.start] = await self._handler.run(progress.trying)
+                error = errors[rows[0]] = await self._run(progress.trying)
                 if error is None:
                     search.worked()
                     self._suspects.something_worked()
@@ -198,7 +207,7 @@ class BatchRunner:
             if self._suspects.are_to_blame(progress.whole.row(row).message_ids[0])
         ]
         unsure = len(found) - len(sure)
-        if is_over and unsure == 1 and search.works and search.left == search.poisonous:
+        if is_over and unsure == 1 and search.works and search.is_complete:
             return found  # it was tried last; had all else gone down, there would be more of them
         return sure
 
@@ -253,6 +262,7 @@ class BatchRunner:
         """Seconds after which what is left comes again."""
         if progress.outcome == "cancelled":
             return 0.0
+        # Where order matters nothing is received meanwhile, of any key.
         if {*progress.left} <= {*progress.poisonous} and not progress.ordered:
             return MAX_RETRY_DELAY
         return _delay_after(self._failures)

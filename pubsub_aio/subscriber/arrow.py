@@ -98,8 +98,8 @@ class ArrowBatch:
     def ack_all_but(self, rows: Iterable[int], *, delay: float = 0.0) -> None:
         """Ack all of it but these rows, which are to come again after that many seconds, 0 to 600.
 
-        Where order matters what is behind the first of them comes again as well. What is left of
-        the batch here then are the rows that come again.
+        Where order matters what is behind them, of the same ordering keys, comes again as well.
+        What is left of the batch here then are the rows that come again.
         """
         numbers = sorted({operator.index(row) for row in rows})
         if numbers and not 0 <= numbers[0] <= numbers[-1] < len(self):
@@ -120,6 +120,18 @@ class ArrowBatch:
     def leave_out(self, ack_ids: set[str]) -> None:
         """Forget rows. The library's own."""
         self._keep([ack_id not in ack_ids for ack_id in self.ack_ids])
+
+    def and_behind(self, rows: list[int]) -> list[int]:
+        """These rows and, where order matters, later ones of their keys. The library's own."""
+        if not self.ordering_key or not rows:
+            return rows
+        chosen, blocked, behind = {*rows}, set(), []
+        for row, key in enumerate(self.records.column("ordering_key").to_pylist()):
+            if row in chosen or key in blocked:
+                behind.append(row)
+                if key:
+                    blocked.add(key)
+        return behind
 
     def split_off(self, rows: Sequence[int]) -> list[str]:
         """Keep these rows only; returns the ack ids of the others. The library's own."""
@@ -300,9 +312,7 @@ class ArrowCustody(Custody[ArrowBatch]):
         elif batch.lease is None:
             self._too_late(batch, None)
         else:
-            if self.ordered is not False:
-                rows = [*range(rows[0], len(batch))]
-            place, acked = batch.place, batch.split_off(rows)
+            place, acked = batch.place, batch.split_off(batch.and_behind(rows))
             if self.ordered is not False and self.exactly_once:
                 self._sender.ack_in_order(_ALL, place, acked)
             else:

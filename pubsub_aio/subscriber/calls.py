@@ -18,6 +18,7 @@ from pubsub_aio.errors import (
     AlreadyExistsError,
     ClosedError,
     ConfigError,
+    InvalidRequestError,
     NotFoundError,
     ServiceError,
     UnavailableError,
@@ -232,6 +233,8 @@ class SubscriberCalls:
             await self._ask("GetTopic", schema.GetTopicRequest(topic=topic).SerializeToString())
         except NotFoundError as error:
             raise ConfigError(f"{name}: there is no {topic}; create it first") from error
+        except InvalidRequestError as error:
+            raise ConfigError(f"{name}: {error.message}") from error
         except ServiceError as error:
             log.debug("%s: %s cannot be looked up: %s", name, topic, error)
 

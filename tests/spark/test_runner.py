@@ -10,7 +10,13 @@ from itertools import pairwise
 
 import pytest
 
-from pubsub_aio import ConfigError, StuckHandlerError, SubscriberClient, Subscription
+from pubsub_aio import (
+    ClosedError,
+    ConfigError,
+    StuckHandlerError,
+    SubscriberClient,
+    Subscription,
+)
 from pubsub_aio.spark.batch import BatchReport, MicroBatch
 from pubsub_aio.spark.dead_letters import DeadLetters
 from pubsub_aio.spark.runner import BatchPolicy, BatchRunner
@@ -457,6 +463,7 @@ async def test_a_message_that_has_no_room_for_more_is_dead_lettered_as_it_is(
     [
         ("nowhere", "dead_letter_topic: there is no projects/.*/topics/nowhere; create it first"),
         (TOPIC, f"dead_letter_topic: the messages come from projects/.*/topics/{TOPIC}; choose"),
+        ("bad name!", "dead_letter_topic: .*bad name!"),
     ],
 )
 async def test_a_dead_letter_topic_that_cannot_be_ends_the_subscription(
@@ -731,6 +738,53 @@ async def test_where_order_matters_what_is_behind_comes_again_and_is_counted(
 
         assert site.outcomes == [("acked", 3, 7), ("acked", 7, 0)]
         assert work.calls[-1][1] == list(range(3, 10))
+
+
+@virtual
+async def test_rows_are_given_back_before_the_handler_returns_or_not_at_all(
+    emulator: MemoryEmulator,
+) -> None:
+    """Nobody would have them come again."""
+    kept: list[MicroBatch] = []
+
+    class Keeping(Work):
+        async def run(self, batch: MicroBatch) -> Exception | None:
+            kept.append(batch)
+            return await super().run(batch)
+
+    async with site_of(emulator) as site:
+        site.subscribe(Keeping({3}), bisect=True, dead_letters=True)
+        publish(emulator, 10)
+        await site.all_done()
+        assert len(kept) > 3
+        for batch in kept:
+            with pytest.raises(ClosedError, match="before the handler returns"):
+                batch.give_back([0])
+
+
+@virtual
+async def test_where_order_matters_a_poisonous_message_keeps_back_its_own_key_alone(
+    emulator: MemoryEmulator,
+) -> None:
+    """H4: what is behind it comes again with it; the rest goes through."""
+    async with site_of(emulator, enable_message_ordering=True) as site:
+        work = Work({2})
+        site.subscribe(work, bisect=True)
+        for number in range(20):
+            emulator.publish(TOPIC, b"%d" % number, ordering_key="ab"[number % 2])
+        await site.until(lambda: len(site.reports) == 1)
+        assert site.outcomes == [("bisected", 11, 9)]
+        assert sorted(work.through) == [0, *range(1, 20, 2)]
+        for number in range(20, 30):
+            emulator.publish(TOPIC, b"%d" % number, ordering_key="ab"[number % 2])
+        await site.until(lambda: len(site.reports) == 2)
+        assert site.outcomes[1:] == [("bisected", 5, 14)]
+        assert sorted(work.through) == [0, *range(1, 30, 2)]
+        work.poison = set()
+        await site.all_done()
+
+        for key in (0, 1):
+            assert [n for n in work.through if n % 2 == key] == list(range(key, 30, 2))
 
 
 @virtual
