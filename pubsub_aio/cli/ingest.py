@@ -114,7 +114,7 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     spark = session("pubsub-aio ingest", master=options.master)
     try:
         if not options.verbose:  # what matters is said here
-            logging.getLogger("pubsub_aio").setLevel(logging.CRITICAL)
+            logging.disable()
             spark.sparkContext.setLogLevel("OFF")
         check_path(spark, options.format, options.to)
         return asyncio.run(_ingest(options, client, spark, sink, idle=idle))

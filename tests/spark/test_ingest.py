@@ -279,19 +279,28 @@ async def test_what_spark_cannot_use_is_said_in_a_line(
     assert len(err.splitlines()) < 6
 
 
+@pytest.mark.parametrize("at_work", [False, True])
 async def test_when_spark_is_gone_it_ends_and_says_so_in_a_line(
-    emulator: Emulator, tmp_path: Path
+    emulator: Emulator, tmp_path: Path, *, at_work: bool
 ) -> None:
     """It cannot even stop Spark then."""
-    ran = Ran(emulator, WORKER, "--to", str(tmp_path / "lake"))
+    ran = Ran(emulator, WORKER, "--to", str(tmp_path / "lake"), "--batch-latency=0")
     publish(emulator, 10)
     await until(lambda: emulator.backlog(WORKER) == 0)
-    ran.jvm().kill()  # as the system does when there is no memory left
-    publish(emulator, 10)
+    jvm = ran.jvm()
+    if at_work:
+        jvm.suspend()  # so that it does not answer any more
+        publish(emulator, 10)
+        await until(lambda: all(message.modacks for message in emulator.messages(TOPIC)[-10:]))
+        jvm.kill()  # as the system does when there is no memory left
+    else:
+        jvm.kill()
+        publish(emulator, 10)
     status, out, err = await ran.ended()
 
     assert status == 1
     assert re.search(r"  rows +10 ", out)
+    assert len(err.splitlines()) < 4
     assert re.search(
         r"pubsub-aio: Spark was stopped, or its JVM has died: start this process anew", err
     )
