@@ -240,7 +240,7 @@ def test_what_could_not_be_written_leaves_nothing_behind(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     records = pa.record_batch({"message_id": pa.array(["1"])})
-    broken = dataframe(spark, records).selectExpr("raise_error('broken') AS message_id")
+    broken = dataframe(spark, records).selectExpr("CAST(raise_error('broken') AS STRING) AS id")
 
     with pytest.raises(Exception, match="broken"):
         sink_for("parquet", str(tmp_path))(broken, records)
