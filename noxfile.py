@@ -60,7 +60,18 @@ def spark(session: nox.Session, pyspark: str) -> None:
         "--deselect=tests/spark/test_examples_with_spark.py",
     ]
     less = without if "3.5" in pyspark else []
-    session.run(*PYTEST, *(session.posargs or ["tests/spark", *less]))
+    if session.posargs:
+        session.run(*PYTEST, *session.posargs)
+    else:
+        session.run(*PYTEST, "tests/spark", *less, env=_brief_jvms(session))
+
+
+def _brief_jvms(session: nox.Session) -> dict[str, str]:
+    """Settings for the dozens of JVMs that run for a few seconds each."""
+    classes = Path(session.virtualenv.location, "spark.jsa").resolve()
+    session.run("python", "-m", "tests.spark.class_archive", str(classes))
+    options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xlog:disable")
+    return {"SPARK_SUBMIT_OPTS": f"'-XX:SharedArchiveFile={classes}' {' '.join(options)}"}
 
 
 @nox.session

@@ -40,7 +40,7 @@ def run(name: str) -> str:
         [sys.executable, str(EXAMPLES / name)],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=300,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr

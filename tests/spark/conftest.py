@@ -16,12 +16,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FOLDER = Path(__file__).parent
+TIMEOUT = 400
+"""Seconds that a test may take: some start a JVM three times, which can be slow."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """PySpark leaves sockets to the JVM open before 4.2, and uses distutils before 4.0."""
     ours = [item for item in items if item.path.is_relative_to(FOLDER)]
     for item in ours:
+        if not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(TIMEOUT))
         for ignored in (
             "ignore:unclosed <socket:ResourceWarning:socket",
             "ignore:.*distutils:DeprecationWarning",

@@ -9,7 +9,7 @@ from pubsub_aio.emulator import Emulator
 from tests.spark.wire import TOPIC, Lake
 from tests.subscriber_wire.conftest import Program
 
-WITHIN = 110.0
+WITHIN = 200.0
 COUNT = 500
 
 PROGRAM = """

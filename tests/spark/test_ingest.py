@@ -25,7 +25,7 @@ from pubsub_aio.emulator import Emulator
 from pubsub_aio.spark.frames import dataframe
 from tests.spark.wire import TOPIC, WORKER, publish, until
 
-WITHIN = 100.0
+WITHIN = 200.0
 COMMAND = [sys.executable, "-m", "pubsub_aio", "ingest"]
 
 

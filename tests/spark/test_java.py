@@ -16,7 +16,7 @@ from pubsub_aio.errors import ConfigError, MissingExtraError
 from pubsub_aio.spark.java import Java, find_java, inspect, java_home, unfit, versions_for
 
 VECTOR = "--add-modules=jdk.incubator.vector"
-WITHIN = 30.0
+WITHIN = 100.0
 
 
 def fake(home: Path, version: str, *, complete: bool = True) -> Path:

@@ -18,7 +18,7 @@ from pyspark.sql.functions import udf
 from pubsub_aio.errors import ConfigError
 from pubsub_aio.spark.sessions import session
 
-WITHIN = 100.0
+WITHIN = 200.0
 """Seconds in which a program that starts a JVM must have ended."""
 
 

@@ -21,7 +21,7 @@ from tests.subscriber_wire.conftest import Program
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-COUNT = 3_000
+COUNT = 1_500
 
 
 # The server and the network

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pubsub_aio.spark import BatchReport, MicroBatch
 
 TOPIC, WORKER, BURIED = "orders", "worker", "buried"
-WITHIN = 60.0
+WITHIN = 150.0
 """Seconds in which something must have happened that a test waits for."""
 
 _LOOK_AGAIN = 0.01
