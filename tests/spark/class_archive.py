@@ -13,7 +13,7 @@ from pubsub_aio.spark import session
 
 
 def main(file: str) -> None:
-    os.environ["SPARK_SUBMIT_OPTS"] = f"-XX:ArchiveClassesAtExit={file} -Xlog:disable"
+    os.environ["SPARK_SUBMIT_OPTS"] = f"'-XX:ArchiveClassesAtExit={file}' -Xlog:disable"
     spark = session()
     with tempfile.TemporaryDirectory() as folder:
         rows = spark.range(10).selectExpr("id", "cast(id as string) as data")
@@ -24,7 +24,7 @@ def main(file: str) -> None:
     assert gateway
     spark.stop()
     gateway.proc.stdin.close()
-    gateway.proc.wait()  # it writes the archive last
+    gateway.proc.wait(timeout=200)  # it writes the archive last
 
 
 if __name__ == "__main__":
