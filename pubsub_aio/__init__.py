@@ -12,7 +12,11 @@ if TYPE_CHECKING:
         AdminClient,
     )
     from pubsub_aio.config import (
+        Batching,
         FlowControl,
+        QueueLimit,
+        RetryPolicy,
+        Setting,
         ShutdownPolicy,
         StreamPolicy,
     )
@@ -22,14 +26,20 @@ if TYPE_CHECKING:
         Check,
         ClosedError,
         ConfigError,
+        DrainTimeoutError,
         ForkedError,
         InvalidAckIdError,
         InvalidRequestError,
+        KeyPausedError,
         LeaseExpiredError,
         MissingExtraError,
+        NoResponseFromTopicError,
         NotFoundError,
         PermissionDeniedError,
+        PublisherStoppedError,
+        PublishTimeoutError,
         PubSubError,
+        QueueFullError,
         ReconnectError,
         ServiceError,
         SettleError,
@@ -44,6 +54,19 @@ if TYPE_CHECKING:
     from pubsub_aio.message import (
         Confirmation,
         Message,
+    )
+    from pubsub_aio.publisher.client import (
+        PublisherClient,
+    )
+    from pubsub_aio.publisher.flight import (
+        Flight,
+        PublishOptions,
+    )
+    from pubsub_aio.publisher.listening import (
+        PublisherListener,
+    )
+    from pubsub_aio.publisher.options import (
+        PublisherOptions,
     )
     from pubsub_aio.subscriber.arrow import (
         ArrowBatch,
@@ -62,7 +85,6 @@ if TYPE_CHECKING:
         ThreadScheduler,
     )
     from pubsub_aio.subscriber.subscription import (
-        Setting,
         Subscription,
     )
     from pubsub_aio.subscriber.vitals import (
@@ -78,23 +100,37 @@ __all__ = [
     "AlreadySettledError",
     "ArrowBatch",
     "Batch",
+    "Batching",
     "Check",
     "ClosedError",
     "ConfigError",
     "Confirmation",
+    "DrainTimeoutError",
     "Event",
+    "Flight",
     "FlowControl",
     "ForkedError",
     "Health",
     "InvalidAckIdError",
     "InvalidRequestError",
+    "KeyPausedError",
     "LeaseExpiredError",
     "Message",
     "MissingExtraError",
+    "NoResponseFromTopicError",
     "NotFoundError",
     "PermissionDeniedError",
     "PubSubError",
+    "PublishOptions",
+    "PublishTimeoutError",
+    "PublisherClient",
+    "PublisherListener",
+    "PublisherOptions",
+    "PublisherStoppedError",
+    "QueueFullError",
+    "QueueLimit",
     "ReconnectError",
+    "RetryPolicy",
     "Scheduler",
     "ServiceError",
     "Setting",
@@ -117,7 +153,11 @@ __all__ = [
 
 _HOMES = {
     "config": (
+        "Batching",
         "FlowControl",
+        "QueueLimit",
+        "RetryPolicy",
+        "Setting",
         "ShutdownPolicy",
         "StreamPolicy",
     ),
@@ -127,14 +167,20 @@ _HOMES = {
         "Check",
         "ClosedError",
         "ConfigError",
+        "DrainTimeoutError",
         "ForkedError",
         "InvalidAckIdError",
         "InvalidRequestError",
+        "KeyPausedError",
         "LeaseExpiredError",
         "MissingExtraError",
+        "NoResponseFromTopicError",
         "NotFoundError",
         "PermissionDeniedError",
         "PubSubError",
+        "PublishTimeoutError",
+        "PublisherStoppedError",
+        "QueueFullError",
         "ReconnectError",
         "ServiceError",
         "SettleError",
@@ -151,6 +197,13 @@ _HOMES = {
         "Message",
     ),
     "admin": ("AdminClient",),
+    "publisher.client": ("PublisherClient",),
+    "publisher.flight": (
+        "Flight",
+        "PublishOptions",
+    ),
+    "publisher.listening": ("PublisherListener",),
+    "publisher.options": ("PublisherOptions",),
     "subscriber.arrow": ("ArrowBatch",),
     "subscriber.batches": ("Batch",),
     "subscriber.client": ("SubscriberClient",),
@@ -159,10 +212,7 @@ _HOMES = {
         "Scheduler",
         "ThreadScheduler",
     ),
-    "subscriber.subscription": (
-        "Setting",
-        "Subscription",
-    ),
+    "subscriber.subscription": ("Subscription",),
     "subscriber.vitals": (
         "Event",
         "Health",

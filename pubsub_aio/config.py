@@ -129,6 +129,156 @@ class StreamPolicy:
         check("reconnect_budget", self.reconnect_budget, 0)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """When a message that could not be published is sent again.
+
+    The next attempt goes to an endpoint that was not tried yet, at once, if there is one; otherwise
+    it waits. Waits are part of the time that a publish may take: where not enough is left for the
+    next one, the publish ends with `PublishTimeoutError`.
+    """
+
+    retries: int = 2
+    """How many times a message is sent again, so 3 sends in all; -1 for as often as time allows."""
+
+    wait: float | tuple[float, ...] = 0.25
+    """Seconds before each retry; several for the first, the second and so on, the last for all
+    that follow."""
+
+    multiplier: float = 1.0
+    """What the last wait is multiplied by each further time."""
+
+    max_wait: float = 60.0
+    """The most seconds that it waits, unless the service asks for more."""
+
+    jitter: bool = False
+    """Whether a wait is any time up to that, so that many clients do not come back together."""
+
+    attempt_timeout: float | None = None
+    """Seconds for one attempt; as much as there is for all of them unless told otherwise."""
+
+    deadline: float | None = None
+    """Seconds for all attempts and waits together; the publisher's `wait_timeout` unless told
+    otherwise. A `timeout` that is given with a message counts more than both."""
+
+    codes: frozenset[str] = frozenset({"UNAVAILABLE"})
+    """Which refusals are worth another attempt. RESOURCE_EXHAUSTED is one, named or not, if the
+    service says how long to wait. After DEADLINE_EXCEEDED and such the message may be there, and
+    twice after another attempt."""
+
+    def __post_init__(self) -> None:
+        check("retries", self.retries, -1, whole=True)
+        waits = self.wait if isinstance(self.wait, tuple) else (self.wait,)
+        if not waits:
+            raise ConfigError("wait must be a number of seconds, or several, not ()")
+        for wait in waits:
+            check("wait", wait, 0)
+        check("multiplier", self.multiplier, 1)
+        check("max_wait", self.max_wait, 0)
+        for name in ("attempt_timeout", "deadline"):
+            if (value := getattr(self, name)) is not None:
+                check(name, value, 0, above=True)
+        codes = frozenset(self.codes)
+        if not codes <= STATUS_CODES:
+            known = ", ".join(sorted(STATUS_CODES))
+            raise ConfigError(f"codes must be a set of {known}, not {self.codes!r}")
+        object.__setattr__(self, "codes", codes)  # which may have been another kind of collection
+
+    @classmethod
+    def google(cls) -> RetryPolicy:
+        """What google-cloud-pubsub does: retries for ten minutes, also where that may duplicate."""
+        return cls(
+            retries=-1,
+            wait=0.1,
+            multiplier=4.0,
+            max_wait=60.0,
+            jitter=True,
+            attempt_timeout=60.0,
+            deadline=600.0,
+            codes=frozenset(
+                {
+                    *("ABORTED", "CANCELLED", "DEADLINE_EXCEEDED", "INTERNAL"),
+                    *("RESOURCE_EXHAUSTED", "UNAVAILABLE", "UNKNOWN"),
+                }
+            ),
+        )
+
+    @classmethod
+    def nats(cls) -> RetryPolicy:
+        """The backoff that NATS clients retry a publish with."""
+        return cls(retries=2, wait=(0.25, 0.25, 0.5, 0.5, 3.0, 5.0))
+
+
+STATUS_CODES = frozenset(
+    {
+        *("ABORTED", "ALREADY_EXISTS", "CANCELLED", "DATA_LOSS", "DEADLINE_EXCEEDED"),
+        *("FAILED_PRECONDITION", "INTERNAL", "INVALID_ARGUMENT", "NOT_FOUND", "OUT_OF_RANGE"),
+        *("PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "UNAUTHENTICATED", "UNAVAILABLE"),
+        *("UNIMPLEMENTED", "UNKNOWN"),
+    }
+)
+"""The canonical codes of refusals."""
+
+MAX_PUBLISH_MESSAGES = 1_000
+MAX_PUBLISH_BYTES = 10_000_000
+"""What the service takes in one request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batching:
+    """How many messages go in one request, and how long one waits for others.
+
+    What waits anyway, during a hold or while the loop was busy, goes together; nothing waits for
+    that. Only a `max_latency` above zero makes a message wait for more to come.
+    """
+
+    max_messages: int = 100
+    """The most messages in a request, up to 1,000."""
+
+    max_bytes: int = 1_000_000
+    """The most bytes in a request, up to 10,000,000; a message that is larger goes alone."""
+
+    max_latency: float = 0.0
+    """Seconds that a message waits for others to join it."""
+
+    def __post_init__(self) -> None:
+        check("max_messages", self.max_messages, 1, MAX_PUBLISH_MESSAGES, whole=True)
+        check("max_bytes", self.max_bytes, 1, MAX_PUBLISH_BYTES, whole=True)
+        check("max_latency", self.max_latency, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueLimit:
+    """How much may wait to be published, and what happens to more."""
+
+    max_messages: int = 10_000
+    """Messages that may wait."""
+
+    max_bytes: int = 100 * MIB
+    """Bytes that may wait."""
+
+    when_full: Literal["block", "error"] = "block"
+    """`"block"` lets those wait who await `publish`, however many they are, and counts only what
+    nobody awaits; `"error"` counts all. Past the limit `publish` raises `QueueFullError`."""
+
+    def __post_init__(self) -> None:
+        check("max_messages", self.max_messages, 1, whole=True)
+        check("max_bytes", self.max_bytes, 1, whole=True)
+        if self.when_full not in ("block", "error"):
+            raise ConfigError(f"when_full must be 'block' or 'error', not {self.when_full!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting as it is in force, and where it came from."""
+
+    value: object
+    source: str
+
+
+FLIGHT_ID = "pubsub_aio_flight_id"
+"""The attribute by which consumers know messages that were published twice."""
+
 CALL_TIMEOUT = 60.0
 """Seconds for a call with all its attempts, unless told otherwise."""
 

@@ -111,7 +111,7 @@ class UnavailableError(ServiceError):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at before a subscription began.
+    """One thing that was looked at before a subscription or a publisher began.
 
     Attributes:
         name: What was checked.
@@ -128,17 +128,17 @@ class Check:
 
 
 class StartupError(PubSubError):
-    """A subscription could not begin. The message lists each check and what to do.
+    """A subscription or a publisher could not begin. The message lists each check and what to do.
 
     Attributes:
-        subscription: Its full name.
+        name: The full name of the subscription, or of the topics.
         checks: What was checked, in order.
     """
 
-    def __init__(self, subscription: str, checks: Sequence[Check]) -> None:
+    def __init__(self, name: str, checks: Sequence[Check], *, action: str = "subscribe to") -> None:
         lines = "".join(f"\n  {check}" for check in checks)
-        super().__init__(f"cannot subscribe to {subscription}:{lines}")
-        self.subscription = subscription
+        super().__init__(f"cannot {action} {name}:{lines}")
+        self.name = name
         self.checks = tuple(checks)
 
 
@@ -184,6 +184,108 @@ class StuckHandlerError(PubSubError, TimeoutError):
             "process anew, what it held comes again"
         )
         self.seconds = seconds
+
+
+# A publisher
+
+
+class PublishTimeoutError(PubSubError, TimeoutError):
+    """No answer came in time, with all attempts and waits; the message may be published or not.
+
+    Attributes:
+        topic: The topic's full name.
+        seconds: How long an answer was waited for.
+        attempts: How many times the message was sent.
+    """
+
+    def __init__(self, topic: str, *, seconds: float, attempts: int) -> None:
+        super().__init__(
+            f"{topic}: no answer within {seconds:g} s, {attempts} attempts; the message may be "
+            "published or not"
+        )
+        self.topic = topic
+        self.seconds = seconds
+        self.attempts = attempts
+
+
+class NoResponseFromTopicError(UnavailableError):
+    """Every attempt to publish found the service unavailable; the cause is the last failure.
+
+    Attributes:
+        topic: The topic's full name.
+        attempts: How many times the message was sent.
+    """
+
+    def __init__(self, topic: str, message: str, *, attempts: int) -> None:
+        plural = "s" * (attempts != 1)
+        super().__init__(
+            "UNAVAILABLE", f"no response from {topic}, {attempts} attempt{plural}: {message}"
+        )
+        self.topic = topic
+        self.attempts = attempts
+
+
+class QueueFullError(PubSubError):
+    """As much waits to be published as may; this message was not taken.
+
+    Attributes:
+        field: The limit that was reached, of `QueueLimit`.
+        limit: Its value.
+    """
+
+    def __init__(self, field: str, limit: int, remedy: str) -> None:
+        super().__init__(f"queue: {field} {limit:,} is reached, nothing was taken: {remedy}")
+        self.field = field
+        self.limit = limit
+
+
+class KeyPausedError(PubSubError):
+    """A message of this ordering key failed before, so this one was not sent; see the cause.
+
+    Publish again from the message that failed on, after `resume`.
+
+    Attributes:
+        topic: The topic's full name.
+        ordering_key: The key.
+    """
+
+    def __init__(self, topic: str, ordering_key: str) -> None:
+        super().__init__(
+            f"{topic}: ordering key {ordering_key[:50]!r} is paused since a message of it failed: "
+            "call resume(topic, key), then publish again from that message on"
+        )
+        self.topic = topic
+        self.ordering_key = ordering_key
+
+
+class PublisherStoppedError(ClosedError):
+    """The publisher was stopped before the message was answered.
+
+    Attributes:
+        sent: Whether it was on its way: then it may be published or not, otherwise it is not.
+    """
+
+    def __init__(self, *, sent: bool) -> None:
+        fate = "it may be published or not" if sent else "it was not sent"
+        super().__init__(f"the publisher was stopped before the message was answered; {fate}")
+        self.sent = sent
+
+
+class DrainTimeoutError(PubSubError, TimeoutError):
+    """A drain took too long. It goes on; `stop` ends it.
+
+    Attributes:
+        queued: Messages that are not sent yet.
+        in_flight: Messages that are not answered yet.
+    """
+
+    def __init__(self, seconds: float, *, queued: int, in_flight: int) -> None:
+        super().__init__(
+            f"not drained within {seconds:g} s: {queued} messages are not sent yet, {in_flight} "
+            "not answered; wait on with drain(), or stop()"
+        )
+        self.queued = queued
+        self.in_flight = in_flight
 
 
 # A message

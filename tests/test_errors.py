@@ -146,7 +146,7 @@ def test_a_failed_start_lists_what_was_checked() -> None:
         "\n  subscription exists: failed - create it"
         "\n  permission to consume: not reached"
     )
-    assert (error.subscription, error.checks) == ("projects/p/subscriptions/s", tuple(checks))
+    assert (error.name, error.checks) == ("projects/p/subscriptions/s", tuple(checks))
 
 
 def test_a_lost_connection_says_how_long_it_was_tried() -> None:

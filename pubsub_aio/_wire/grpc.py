@@ -57,7 +57,9 @@ class GrpcTransport:
     """
 
     name = "grpc"
-    can = Capabilities(streaming=True, server_flow_control=True, confirmations=True, pings=True)
+    can = Capabilities(
+        streaming=True, server_flow_control=True, confirmations=True, pings=True, compression=True
+    )
 
     def __init__(self, connection: Connection, *, channel: grpc.aio.Channel | None = None) -> None:
         self._connection = connection
@@ -102,14 +104,17 @@ class GrpcTransport:
             raise ClosedError("the transport is not open: use the client in `async with`")
         return self._channel
 
-    async def call(self, rpc: str, request: bytes, *, timeout: float) -> bytes:
+    async def call(
+        self, rpc: str, request: bytes, *, timeout: float, compress: bool = False
+    ) -> bytes:
         """Make a unary call."""
         method = self._methods.get(rpc)
         if method is None:
             method = self._methods[rpc] = self.channel.unary_unary(BY_NAME[rpc].path)
         self._guard.check()
         try:
-            reply: bytes = await method(request, timeout=timeout)
+            gzip = grpc.Compression.Gzip if compress else None
+            reply: bytes = await method(request, timeout=timeout, compression=gzip)
         except grpc.aio.AioRpcError as error:
             raise _our_error(error) from error
         except grpc.aio.UsageError as error:  # the channel was closed meanwhile

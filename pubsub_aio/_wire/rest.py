@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
 import ssl
 import urllib.request
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,13 @@ class RestTransport:
     """
 
     name = "rest"
-    can = Capabilities(streaming=False, server_flow_control=False, confirmations=True, pings=False)
+    can = Capabilities(
+        streaming=False,
+        server_flow_control=False,
+        confirmations=True,
+        pings=False,
+        compression=True,
+    )
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -77,7 +84,9 @@ class RestTransport:
         client, self._client = self._client, None
         await client.close()
 
-    async def call(self, rpc: str, request: bytes, *, timeout: float) -> bytes:
+    async def call(
+        self, rpc: str, request: bytes, *, timeout: float, compress: bool = False
+    ) -> bytes:
         """Make a unary call."""
         self._guard.check()
         if self._client is None:
@@ -87,7 +96,7 @@ class RestTransport:
             raise _unsupported(rpc)
         message = getattr(schema, method.request).FromString(request)
         verb, path, body = as_http(method, message)
-        answer = await self._client.send(verb, path, body, timeout=timeout)
+        answer = await self._client.send(verb, path, body, timeout=timeout, compress=compress)
         if rpc == "Pull" and (answer is None or gave_up(answer)):
             return b""
         if answer is None:
@@ -148,7 +157,9 @@ class _Client(SubscriberClient):
             self._caller.close()
         await self._http.close()
 
-    async def send(self, verb: str, path: str, body: bytes, *, timeout: float) -> Answer | None:
+    async def send(
+        self, verb: str, path: str, body: bytes, *, timeout: float, compress: bool = False
+    ) -> Answer | None:
         """Send a request; None if it was sent and no answer began in time.
 
         Raises:
@@ -157,7 +168,7 @@ class _Client(SubscriberClient):
         request = _Request()
         try:
             async with asyncio.timeout(timeout):
-                return await self._send(verb, path, body, request)
+                return await self._send(verb, path, body, request, compress=compress)
         except TimeoutError as error:
             if request.waiting:
                 return None
@@ -177,11 +188,17 @@ class _Client(SubscriberClient):
                 raise _closed() from None
             raise
 
-    async def _send(self, verb: str, path: str, body: bytes, request: _Request) -> Answer:
+    async def _send(
+        self, verb: str, path: str, body: bytes, request: _Request, *, compress: bool
+    ) -> Answer:
+        headers = await self._headers()
+        if compress:
+            body = gzip.compress(body)
+            headers["Content-Encoding"] = "gzip"
         response = await self.session.request(
             verb,
             self._api_root + path.removeprefix(_PREFIX),
-            await self._headers(),
+            headers,
             auto_raise_for_status=False,
             data=body or None,
             timeout=aiohttp.ClientTimeout(),  # the caller's covers the credentials too

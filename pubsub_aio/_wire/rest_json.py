@@ -77,6 +77,8 @@ def as_http(rpc: Rpc, request: Message) -> tuple[str, str, bytes]:
     Raises:
         InvalidRequestError: There is no path for such a name, or no JSON for such a value.
     """
+    if isinstance(request, schema.PublishRequest):
+        return _publish(request)
     try:
         fields: Json = json_format.MessageToDict(request, descriptor_pool=schema.pool)
     except (ValueError, json_format.Error) as error:  # such as a time beyond the year 9999
@@ -87,14 +89,35 @@ def as_http(rpc: Rpc, request: Message) -> tuple[str, str, bytes]:
             break
         _put(fields, route.field, name)
     else:
-        named = ".".join(route.field)
-        raise service_error("INVALID_ARGUMENT", f"{named} {name!r} is no name of a resource")
+        raise _no_name(route, name)
     body: Json | None = None
     if route.verb not in ("GET", "DELETE"):
         body, fields = (fields, {}) if rpc.body == "*" else (fields.pop(rpc.body, {}), fields)
     query = urlencode(list(_query(fields)))
     path = f"{route.head}{quote(name, safe='/')}{route.tail}{'?' * bool(query)}{query}"
     return route.verb, path, b"" if body is None else json.dumps(body).encode()
+
+
+def _publish(request: schema.PublishRequest) -> tuple[str, str, bytes]:
+    """The same for messages: as JSON they are written five times as fast as protobuf does it."""
+    (route,) = _ROUTES["Publish"]
+    if not route.shape.fullmatch(request.topic):
+        raise _no_name(route, request.topic)
+    messages = []
+    for message in request.messages:
+        fields: Json = {"data": base64.b64encode(message.data).decode()}
+        if message.attributes:
+            fields["attributes"] = dict(message.attributes)
+        if message.ordering_key:
+            fields["orderingKey"] = message.ordering_key
+        messages.append(fields)
+    path = f"{route.head}{quote(request.topic, safe='/')}{route.tail}"
+    return route.verb, path, json.dumps({"messages": messages}).encode()
+
+
+def _no_name(route: _Route, name: str) -> ServiceError:
+    named = ".".join(route.field)
+    return service_error("INVALID_ARGUMENT", f"{named} {name!r} is no name of a resource")
 
 
 def _take(fields: Json, path: list[str]) -> str:

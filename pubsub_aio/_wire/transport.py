@@ -32,6 +32,9 @@ class Capabilities:
     pings: bool
     """A stream can be asked for a sign of life."""
 
+    compression: bool = False
+    """It is a `CompressingTransport`."""
+
 
 class PullStream(Protocol):
     """One StreamingPull call. It is opened by its first write."""
@@ -83,6 +86,15 @@ class Transport(Protocol):
 
     def streaming_pull(self) -> PullStream:
         """A new stream."""
+
+
+class CompressingTransport(Transport, Protocol):
+    """A transport that can send a request compressed with gzip."""
+
+    async def call(
+        self, rpc: str, request: bytes, *, timeout: float, compress: bool = False
+    ) -> bytes:
+        """Make a call, with its request compressed or not."""
 
 
 _BY_CODE: dict[str, type[ServiceError]] = {

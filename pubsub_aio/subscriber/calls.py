@@ -13,7 +13,7 @@ from pubsub_aio._wire import codec, names, schema
 from pubsub_aio._wire.connection import project_of
 from pubsub_aio._wire.transport import Transport
 from pubsub_aio._wire.transports import make_transport
-from pubsub_aio.config import CALL_TIMEOUT, check
+from pubsub_aio.config import CALL_TIMEOUT, Setting, check
 from pubsub_aio.errors import (
     AlreadyExistsError,
     ClosedError,
@@ -27,7 +27,6 @@ from pubsub_aio.message import Message, whole_seconds
 from pubsub_aio.subscriber.loops import ClientLoop
 from pubsub_aio.subscriber.pulled import Pulled
 from pubsub_aio.subscriber.reconnect import call_patiently
-from pubsub_aio.subscriber.subscription import Setting
 
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials

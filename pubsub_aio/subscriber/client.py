@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from pubsub_aio._core.batches import Gathering
 from pubsub_aio._wire.transport import Transport
-from pubsub_aio.config import GIB, MIB, FlowControl, check
+from pubsub_aio.config import GIB, MIB, FlowControl, Setting, check
 from pubsub_aio.errors import ConfigError
 from pubsub_aio.message import Message
 from pubsub_aio.subscriber.batches import BatchCallback, BatchConsumer, check_batch, for_batches
@@ -25,7 +25,7 @@ from pubsub_aio.subscriber.options import Options, SubscribeOptions, complete
 from pubsub_aio.subscriber.schedulers import AnyCallback, Scheduler, check_callback, in_loop
 from pubsub_aio.subscriber.sender import Sender
 from pubsub_aio.subscriber.slots import Slots
-from pubsub_aio.subscriber.subscription import Setting, Subscription
+from pubsub_aio.subscriber.subscription import Subscription
 
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials

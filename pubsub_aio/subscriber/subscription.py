@@ -10,11 +10,10 @@ import os
 import secrets
 import socket
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pubsub_aio._wire.transport import Transport
-from pubsub_aio.config import FlowControl
+from pubsub_aio.config import FlowControl, Setting
 from pubsub_aio.errors import ClosedError
 from pubsub_aio.subscriber.engine import Engine, Kind
 from pubsub_aio.subscriber.options import Options
@@ -23,14 +22,6 @@ from pubsub_aio.subscriber.vitals import Health, State
 log = logging.getLogger("pubsub_aio.subscriber")
 
 _numbers = itertools.count(1)
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """A setting as it is in force, and where it came from."""
-
-    value: object
-    source: str
 
 
 class Subscription(asyncio.Future[None]):

@@ -48,13 +48,14 @@ def virtual(
 
 
 async def leftovers() -> list[str]:
-    """Tasks and timers of a subscriber that are there although its client is closed."""
+    """Tasks and timers of a client that are there although it is closed."""
     await asyncio.sleep(0.001)  # for what was ended just now
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
     tasks = [repr(task) for task in asyncio.all_tasks() - {asyncio.current_task()}]
     timers = [repr(timer) for timer in loop._scheduled if not timer.cancelled()]
-    return tasks + [timer for timer in timers if "pubsub_aio/subscriber" in timer]
+    ours = ("pubsub_aio/subscriber", "pubsub_aio/publisher")
+    return tasks + [timer for timer in timers if any(part in timer for part in ours)]
 
 
 def now() -> float:

@@ -634,7 +634,7 @@ async def test_a_missing_subscription_fails_the_startup_at_once(emulator: Memory
     assert outcomes["server reached"] == "ok"
     assert outcomes["subscription exists"] == "failed"
     assert isinstance(caught.value.__cause__, NotFoundError)
-    assert caught.value.subscription.endswith("/subscriptions/nothing")
+    assert caught.value.name.endswith("/subscriptions/nothing")
 
 
 @virtual

@@ -123,7 +123,7 @@ async def test_a_missing_subscription_fails_at_once_with_what_was_checked(
     error = caught.value
 
     assert live.exception() is error
-    assert error.subscription == site.subscription_name("there-is-none")
+    assert error.name == site.subscription_name("there-is-none")
     assert outcomes(error) == {
         "credentials": "ok",
         "server reached": "ok",

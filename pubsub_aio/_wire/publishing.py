@@ -1,0 +1,156 @@
+"""Messages as the wire bytes of a PublishRequest, and the ids that come back.
+
+A message is encoded when it is published: as bytes it can be counted, joined with others and sent
+again, and no protobuf object is made of it, which would take longer than all the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from google.protobuf.message import DecodeError
+
+from pubsub_aio._wire import schema
+from pubsub_aio.config import MAX_PUBLISH_BYTES
+from pubsub_aio.errors import ConfigError
+
+MAX_ATTRIBUTES = 100
+MAX_KEY_BYTES = 256
+MAX_VALUE_BYTES = 1_024
+MAX_ORDERING_KEY_BYTES = 1_024
+
+RESERVED, ALLOWED = "goog", "googclient_"
+
+_SHORTEST = 7  # bytes of an attribute at least
+_MAX_NAMES = 1_000
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+_VARINTS = [_varint(number) for number in range(1 << 14)]
+_TAG_1 = [b"\x0a" + size for size in _VARINTS]
+_TAG_2 = [b"\x12" + size for size in _VARINTS]
+_VALUE_SIZES = _VARINTS[: MAX_VALUE_BYTES + 1]
+_names: dict[str, bytes] = {}  # of attributes, encoded; there are few, and they are checked once
+
+
+def varint(number: int) -> bytes:
+    """A number that is not negative, as protobuf writes it."""
+    return _VARINTS[number] if number < len(_VARINTS) else _varint(number)
+
+
+def encode(data: bytes, attributes: Mapping[str, str] | None, ordering_key: str) -> bytes:
+    """A message as field 2 of a PublishRequest.
+
+    Raises:
+        ConfigError: The service would not take it; the field is named.
+    """
+    try:
+        size = len(data)
+        if ordering_key or type(data) is not bytes or not size:
+            return _encode(data, attributes, ordering_key)
+        head = _TAG_1[size]
+        if not attributes:
+            return b"".join((_TAG_2[len(head) + size], head, data))
+        tail = b""
+        for key, value in attributes.items():
+            name, content = _names[key], value.encode()
+            size_of_content = len(content)
+            entry = len(name) + size_of_content + 1
+            tail += b"".join((_TAG_2[entry], name, _VALUE_SIZES[size_of_content], content))
+        if len(tail) > _SHORTEST * MAX_ATTRIBUTES:
+            return _encode(data, attributes, ordering_key)
+        return b"".join((_TAG_2[len(head) + size + len(tail)], head, data, tail))
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return _encode(data, attributes, ordering_key)
+
+
+def _encode(data: bytes, attributes: Mapping[str, str] | None, ordering_key: str) -> bytes:
+    """The same for a message that is out of the ordinary, or not allowed."""
+    content = _as_bytes(data)
+    tail = b"" if attributes is None else _attributes(attributes)
+    if not content and not tail:
+        raise ConfigError("data: a message must have data or at least one attribute")
+    if len(content) > MAX_PUBLISH_BYTES:
+        raise ConfigError(
+            f"data: {len(content):,} bytes are more than the service takes, {MAX_PUBLISH_BYTES:,}"
+        )
+    if ordering_key:
+        tail += _field(b"\x2a", _text("ordering_key", ordering_key, MAX_ORDERING_KEY_BYTES))
+    return _field(b"\x12", (_field(b"\x0a", content) if content else b"") + tail)
+
+
+def request(topic: str, wires: Iterable[bytes]) -> bytes:
+    """A PublishRequest of encoded messages."""
+    return b"".join((_field(b"\x0a", topic.encode()), *wires))
+
+
+def message_ids(reply: bytes, count: int) -> list[str] | None:
+    """The ids in a PublishResponse; none if it is not an answer to so many messages."""
+    try:
+        found = list(schema.PublishResponse.FromString(reply).message_ids)
+    except DecodeError:
+        return None
+    return found if len(found) == count else None
+
+
+def _field(tag: bytes, value: bytes) -> bytes:
+    return tag + varint(len(value)) + value
+
+
+def _as_bytes(data: object) -> bytes:
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    hint = ": encode it" if isinstance(data, str) else ""
+    raise ConfigError(f"data must be bytes, not {type(data).__name__}{hint}")
+
+
+def _attributes(attributes: Mapping[str, str]) -> bytes:
+    if not isinstance(attributes, Mapping):
+        raise ConfigError(f"attributes must be a dict of strings, not {attributes!r}")
+    if len(attributes) > MAX_ATTRIBUTES:
+        raise ConfigError(
+            f"attributes: {len(attributes)} are more than the service takes, {MAX_ATTRIBUTES}"
+        )
+    entries = []
+    for key, value in attributes.items():
+        name = _name(key)
+        content = _text(f"attributes[{key!r}]", value, MAX_VALUE_BYTES)
+        entries.append(_field(b"\x12", name + varint(len(content)) + content))
+    return b"".join(entries)
+
+
+def _name(key: str) -> bytes:
+    """An attribute's key, and what comes before its value's size; it is remembered."""
+    name = _field(b"\x0a", _text("attributes: a key", key, MAX_KEY_BYTES)) + b"\x12"
+    if not key:
+        raise ConfigError("attributes: a key must not be empty")
+    if key.startswith(RESERVED) and not key.startswith(ALLOWED):
+        raise ConfigError(
+            f"attributes: keys that begin with {RESERVED!r} are reserved, rename {key!r}"
+        )
+    if len(_names) >= _MAX_NAMES:
+        _names.clear()
+    _names[key] = name
+    return name
+
+
+def _text(name: str, value: object, most: int) -> bytes:
+    if not isinstance(value, str):
+        raise ConfigError(f"{name} must be a string, not {value!r}")
+    try:
+        encoded = value.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"{name} must be text that can be UTF-8: {error}") from error
+    if len(encoded) > most:
+        raise ConfigError(
+            f"{name} has {len(encoded):,} bytes, more than the service takes, {most:,}"
+        )
+    return encoded

@@ -1,0 +1,1 @@
+"""Publishing: what waits, what is on its way, and what has become of it."""

@@ -1,0 +1,199 @@
+"""A flight: one message on its way to a topic, as its publisher sees it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from pubsub_aio._core.departures import Batch
+from pubsub_aio.config import RetryPolicy
+
+if TYPE_CHECKING:
+    from pubsub_aio.publisher.queue import Queue
+
+_Future = asyncio.Future
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishOptions:
+    """What a message was published with, beside its data and attributes."""
+
+    ordering_key: str = ""
+    """Messages of one key are published in order."""
+
+    retry: RetryPolicy | None = None
+    """When it is sent again; none for never."""
+
+    timeout: float | None = None
+    """Seconds from its departure within which it must be answered; none for no limit."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Terms:
+    """What the messages of a batch have in common. The library's own."""
+
+    retry: RetryPolicy | None
+    timeout: float | None
+    queue: Queue
+
+
+class Flight:
+    """A message that was given to a publisher.
+
+    Await it until the message is on its way; whoever is cancelled before that takes the message
+    back. `ack` is the future of its message id.
+
+        flight = await publisher.publish("orders", b"tea")
+        message_id = await flight.ack
+    """
+
+    __slots__ = (
+        *("__weakref__", "_leaving", "batch", "data", "future", "given_attributes"),
+        *("index", "number", "span"),
+    )
+
+    batch: Batch[Flight]
+    """With which others it goes, and what became of them. The library's own."""
+
+    index: int
+    number: int
+
+    data: bytes
+    """What is published."""
+
+    span: object
+    """Its trace, if it is traced. The library's own."""
+
+    given_attributes: Mapping[str, str] | None
+    future: asyncio.Future[str] | None
+    _leaving: asyncio.Future[None]
+
+    # What it is
+
+    @property
+    def _terms(self) -> Terms:
+        terms = self.batch.options
+        assert isinstance(terms, Terms)  # noqa: S101 - tells the type checker
+        return terms
+
+    @property
+    def id(self) -> str:
+        """Its own id, `<id_prefix>-<number>`; the message's id on the server is `ack`'s result."""
+        return f"{self._terms.queue.id_prefix}-{self.number}"
+
+    @property
+    def topic(self) -> str:
+        """The full name of the topic."""
+        return self.batch.lane.topic
+
+    @property
+    def ordering_key(self) -> str:
+        """The ordering key, empty for none."""
+        return self.batch.lane.ordering_key
+
+    @property
+    def attributes(self) -> Mapping[str, str]:
+        """The attributes as they were given."""
+        return self.given_attributes or _NONE
+
+    @property
+    def options(self) -> PublishOptions:
+        """What it was published with."""
+        terms = self._terms
+        return PublishOptions(
+            ordering_key=self.ordering_key, retry=terms.retry, timeout=terms.timeout
+        )
+
+    @property
+    def publish_time(self) -> datetime | None:
+        """When it departed; none as long as it has not."""
+        time = self.batch.publish_time
+        return time if isinstance(time, datetime) else None
+
+    @property
+    def published_at(self) -> float | None:
+        """The same by the clock of the event loop, which timeouts go by."""
+        return self.batch.published_at
+
+    @property
+    def attempts(self) -> int:
+        """How many times it was sent so far."""
+        return self.batch.attempts
+
+    # What becomes of it
+
+    @property
+    def ack(self) -> asyncio.Future[str]:
+        """The future of its message id, which raises if it was not published.
+
+        Whoever gives up waiting for it changes nothing: asked again, it is another future.
+        """
+        ack = self.future
+        if ack is None or ack.cancelled():
+            batch = self.batch
+            ack = self.future = _Future(loop=batch.options.queue.loop)  # type: ignore[attr-defined]
+            ids = batch.message_ids
+            if ids is not None:  # as for most of a batch when the first of it is awaited
+                ack.set_result(ids[self.index])
+            else:
+                batch.asked_for = True
+                self.tell()
+        return ack
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether anybody has asked for its fate. The library's own."""
+        return self.future is not None
+
+    def tell(self) -> None:
+        """Have the future done if the fate is known. The library's own."""
+        ack, batch = self.future, self.batch
+        if ack is None or ack.done():
+            return
+        if batch.message_ids is not None:
+            ack.set_result(batch.message_ids[self.index])
+        elif isinstance(batch.error, asyncio.CancelledError):
+            ack.cancel()
+        elif batch.error is not None:
+            ack.set_exception(batch.error)
+
+    @property
+    def message_id(self) -> str | None:
+        """The id that the server gave it; none as long as it has not."""
+        ids = self.batch.message_ids
+        return ids[self.index] if ids is not None else None
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why it was not published, if it was not."""
+        return self.batch.error
+
+    # Waiting for it to leave
+
+    def __await__(self) -> Generator[object, None, Flight]:
+        if not self.batch.gone:
+            leaving = self._terms.queue.leaving(self)
+            try:
+                yield from leaving
+            except asyncio.CancelledError:
+                if not self.batch.gone:
+                    self._terms.queue.withdraw(self)
+                raise
+        batch = self.batch
+        if batch.published_at is None and batch.error is not None:
+            raise batch.error.with_traceback(None)
+        return self
+
+    def __repr__(self) -> str:
+        if self.message_id is not None:
+            state = f"acked as {self.message_id}"
+        elif self.error is not None:
+            state = f"failed: {self.error}"
+        else:
+            state = "queued" if self.published_at is None else "in flight"
+        return f"<Flight {self.id} to {self.topic}: {state}>"

@@ -1,0 +1,127 @@
+"""Whoever listens to what becomes of flights; whatever it does, the publisher goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Literal
+
+from pubsub_aio.errors import ConfigError
+from pubsub_aio.publisher.flight import Flight
+
+log = logging.getLogger("pubsub_aio.publisher")
+
+Event = Literal["published", "acked", "completed_exceptionally", "timed_out"]
+
+_EVENTS: tuple[Event, ...] = ("published", "acked", "completed_exceptionally", "timed_out")
+
+
+class PublisherListener:
+    """Is told what becomes of each flight. Override what matters; plain or async methods.
+
+    For a flight that has departed `published` comes first, and then exactly one of the others. A
+    flight that never departs has that one only. A plain method is called before the futures of the
+    flight are done, so it must be quick; async ones run one after another, in order, beside the
+    publisher, which pauses when they lag behind. What a listener raises is logged.
+    """
+
+    def published(self, flight: Flight) -> object:
+        """It is on its way."""
+
+    def acked(self, flight: Flight) -> object:
+        """It has a message id."""
+
+    def completed_exceptionally(self, flight: Flight) -> object:
+        """It failed; `flight.error` says why."""
+
+    def timed_out(self, flight: Flight) -> object:
+        """No answer came in time."""
+
+
+class Listening:
+    """Tells a listener, in order and without harm.
+
+    Args:
+        listener: Any object with some of the methods of a `PublisherListener`; none for nobody.
+        max_waiting: How many events an async listener may be behind before publishing pauses.
+
+    Raises:
+        ConfigError: The listener listens to nothing.
+    """
+
+    def __init__(self, listener: object | None, *, max_waiting: int) -> None:
+        methods = {event: getattr(listener, event, None) for event in _EVENTS}
+        self._methods = {event: call for event, call in methods.items() if callable(call)}
+        if listener is not None and not self._methods:
+            raise ConfigError(
+                f"listener must have one of the methods {', '.join(_EVENTS)}, {listener!r} has none"
+            )
+        self._max_waiting = max_waiting
+        self._waiting: deque[tuple[Event, Awaitable[object]]] = deque()
+        self._news = asyncio.Event()
+        self._telling = False
+        self.on_room: Callable[[], None] = lambda: None
+        """Called when an async listener has caught up."""
+
+    def __bool__(self) -> bool:
+        """Whether anybody listens."""
+        return bool(self._methods)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether an async listener has so much to hear that publishing should pause."""
+        return len(self._waiting) >= self._max_waiting
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything was told."""
+        return not self._waiting and not self._telling
+
+    def tell(self, event: Event, flights: Iterable[Flight]) -> None:
+        """Tell of an event; an async listener is told soon."""
+        method = self._methods.get(event)
+        if method is None:
+            return
+        for flight in flights:
+            try:
+                told = method(flight)
+            except Exception:
+                log.exception("listener.%s failed for %r", event, flight)
+                continue
+            if inspect.isawaitable(told):
+                self._waiting.append((event, told))
+                self._news.set()
+
+    async def run(self) -> None:
+        """Run what an async listener is to do, until cancelled."""
+        try:
+            while True:
+                self._news.clear()
+                while self._waiting:
+                    await self._next()
+                self.on_room()
+                await self._news.wait()
+        finally:
+            self.forget()
+
+    async def _next(self) -> None:
+        self._telling = True
+        event, told = self._waiting.popleft()
+        try:
+            await told
+        except Exception:
+            log.exception("listener.%s failed", event)
+        finally:
+            self._telling = False
+        if len(self._waiting) == self._max_waiting // 2:
+            self.on_room()
+
+    def forget(self) -> None:
+        """Forget what was not told yet, without a warning that it never ran."""
+        while self._waiting:
+            _, told = self._waiting.popleft()
+            if inspect.iscoroutine(told):
+                told.close()

@@ -1,0 +1,189 @@
+"""How a publisher is to be."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Final, TypedDict
+
+from pubsub_aio.config import STARTUP_TIMEOUT, Batching, QueueLimit, RetryPolicy, check
+from pubsub_aio.errors import ConfigError
+from pubsub_aio.publisher.listening import PublisherListener
+
+
+class Unset:
+    """What an argument is that was not given, where none is a value."""
+
+    def __repr__(self) -> str:
+        return "the publisher's"
+
+
+UNSET: Final = Unset()
+
+
+class PublisherOptions(TypedDict, total=False):
+    """What a `PublisherClient` takes, each as a keyword."""
+
+    id_prefix: str
+    """Begins the id of each flight, `<id_prefix>-<number>`; random unless told otherwise."""
+
+    max_in_flight: int
+    """The most messages that wait for an answer at once, 50."""
+
+    refill_allowed_at: int
+    """When `max_in_flight` is reached nothing more departs until so many are left, 0."""
+
+    retry: RetryPolicy | None
+    """When a message is sent again; never unless told otherwise."""
+
+    poll_time: float
+    """The most seconds that a runner waits before it looks again by itself, 0.1."""
+
+    hold_pause_time: float
+    """The same while nothing may depart, 0.1."""
+
+    wait_timeout: float | None
+    """Seconds from its departure within which a message must be answered, with all its retries, 5;
+    none for no limit but that of the attempts."""
+
+    listener: PublisherListener | object
+    """Is told what becomes of each flight, see `PublisherListener`."""
+
+    batching: Batching
+    """How many messages go in one request, and how long one waits for others."""
+
+    queue: QueueLimit
+    """How much may wait to depart, and what happens to more."""
+
+    enable_message_ordering: bool
+    """Whether messages may have an ordering key; yes unless told otherwise."""
+
+    resume_after: float | None
+    """Seconds after which an ordering key goes on by itself that a failure has paused; never
+    unless told otherwise."""
+
+    compress_above: int | None
+    """Bytes from which on a request is compressed with gzip, if that makes it a fifth smaller at
+    least; never unless told otherwise, for it costs CPU."""
+
+    send_flight_id: bool
+    """Whether each message gets its flight's id as the attribute `pubsub_aio_flight_id`, by which
+    a `Deduplicator` knows messages that were published twice by a retry."""
+
+    tracing: object
+    """Whether messages are traced with OpenTelemetry: true, or a tracer provider."""
+
+    topics: Sequence[str]
+    """Topics that are checked at the start, so that a mistake is told then."""
+
+    check_topics: bool
+    """Whether a topic is looked up before the first message to it departs; yes unless told
+    otherwise."""
+
+    refresh_interval: float | None
+    """Seconds between two looks at the topics; never unless told, for each is a call that counts
+    against a quota."""
+
+    probe_interval: float
+    """Seconds between two probes of an endpoint that has failed, 10."""
+
+    startup_timeout: float
+    """Seconds within which an unreachable server is tried again before the publisher begins."""
+
+    drain_timeout: float
+    """Seconds that leaving `async with` waits for what was published to be answered, 60."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """`PublisherOptions`, complete and checked."""
+
+    id_prefix: str = field(default_factory=lambda: secrets.token_hex(11))
+    max_in_flight: int = 50
+    refill_allowed_at: int = 0
+    retry: RetryPolicy | None = None
+    poll_time: float = 0.1
+    hold_pause_time: float = 0.1
+    wait_timeout: float | None = 5.0
+    listener: PublisherListener | object = None
+    batching: Batching = field(default_factory=Batching)
+    queue: QueueLimit = field(default_factory=QueueLimit)
+    enable_message_ordering: bool = True
+    resume_after: float | None = None
+    compress_above: int | None = None
+    send_flight_id: bool = False
+    tracing: object = False
+    topics: Sequence[str] = ()
+    check_topics: bool = True
+    refresh_interval: float | None = None
+    probe_interval: float = 10.0
+    startup_timeout: float = STARTUP_TIMEOUT
+    drain_timeout: float = 60.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.id_prefix, str) or not self.id_prefix:
+            raise ConfigError(f"id_prefix must be a text, not {self.id_prefix!r}")
+        check_hold(self.max_in_flight, self.refill_allowed_at)
+        for name in ("poll_time", "hold_pause_time", "probe_interval"):
+            check(name, getattr(self, name), 0, above=True)
+        for name in ("wait_timeout", "refresh_interval", "resume_after"):
+            if (value := getattr(self, name)) is not None:
+                check(name, value, 0, above=name != "resume_after")
+        if self.compress_above is not None:
+            check("compress_above", self.compress_above, 0, whole=True)
+        check("startup_timeout", self.startup_timeout, 0)
+        check("drain_timeout", self.drain_timeout, 0)
+        if isinstance(self.topics, str):
+            raise ConfigError(f"topics must be a list of names, not {self.topics!r}")
+        for name, kind in (("batching", Batching), ("queue", QueueLimit)):
+            if not isinstance(value := getattr(self, name), kind):
+                raise ConfigError(f"{name} must be a {kind.__name__}, not {value!r}")
+        check_retry(self.retry, self.wait_timeout)
+
+
+def check_hold(max_in_flight: int, refill_allowed_at: int) -> None:
+    """Refuse limits of what is in flight that cannot be."""
+    check("max_in_flight", max_in_flight, 1, whole=True)
+    check("refill_allowed_at", refill_allowed_at, 0, max_in_flight - 1, whole=True)
+
+
+def check_retry(retry: RetryPolicy | None, timeout: float | None) -> None:
+    """Refuse a policy that is none, or that has no end."""
+    if retry is None:
+        return
+    if not isinstance(retry, RetryPolicy):
+        raise ConfigError(f"retry must be a RetryPolicy or None, not {retry!r}")
+    if retry.retries == -1 and retry.deadline is None and timeout is None:
+        raise ConfigError(
+            "retry: retries=-1 goes on until a deadline, and there is none: give a timeout, or a "
+            "RetryPolicy with a deadline"
+        )
+
+
+def complete(options: PublisherOptions) -> Options:
+    """All options, with what was told.
+
+    Raises:
+        ConfigError: One that there is not, or that cannot be.
+    """
+    known = [each.name for each in fields(Options)]
+    if unknown := [name for name in options if name not in known]:
+        raise ConfigError(f"{unknown[0]}: there is no such option; there are {', '.join(known)}")
+    return Options(**options)
+
+
+_THROUGHPUT: Final = PublisherOptions(
+    max_in_flight=50_000,
+    refill_allowed_at=40_000,
+    wait_timeout=600.0,
+    poll_time=1.0,
+    hold_pause_time=1.0,
+    batching=Batching(max_messages=1_000, max_bytes=1_000_000, max_latency=0.01),
+    queue=QueueLimit(max_messages=100_000),
+)
+
+
+def for_throughput(options: PublisherOptions) -> PublisherOptions:
+    """Options for many messages, but for those that are given."""
+    return {**_THROUGHPUT, "retry": RetryPolicy.google(), **options}

@@ -1,0 +1,137 @@
+"""What waits to be published, within its limit, and who waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+
+from pubsub_aio._core.departures import Batch, Departures, Lane
+from pubsub_aio.config import Batching, QueueLimit
+from pubsub_aio.errors import PublisherStoppedError, QueueFullError
+from pubsub_aio.publisher.flight import Flight
+
+
+class Queue:
+    """The queue of a publisher.
+
+    Args:
+        batching: What goes together.
+        limit: How much may wait.
+        id_prefix: Begins the ids of flights.
+    """
+
+    def __init__(self, batching: Batching, limit: QueueLimit, *, id_prefix: str) -> None:
+        self.departures: Departures[Flight] = Departures(
+            max_messages=batching.max_messages,
+            max_bytes=batching.max_bytes,
+            max_latency=batching.max_latency,
+        )
+        self.limit = limit
+        self.id_prefix = id_prefix
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.on_withdrawn: Callable[[Batch[Flight]], None] = lambda _: None
+        """Called with flights that were taken back."""
+        self._blocks = limit.when_full == "block"
+        self.departures.max_count, self.departures.max_size = limit.max_messages, limit.max_bytes
+        self._room = asyncio.Event()
+        self._closed = False
+
+    def full_error(self) -> QueueFullError:
+        """What to say when nothing more is taken."""
+        remedy = (
+            "await what publish() returns before you publish more, or use publish_many()"
+            if self._blocks
+            else "publish it again later, or have the caller wait with when_full='block'"
+        )
+        if self.departures.count >= self.departures.max_count:
+            return QueueFullError("max_messages", self.limit.max_messages, remedy)
+        return QueueFullError("max_bytes", self.limit.max_bytes, remedy)
+
+    def _let_wait(self, messages: int, size: int) -> None:
+        """So many more wait, or fewer, whose caller is held back by that: these do not count."""
+        if self._blocks:
+            self.departures.max_count += messages
+            self.departures.max_size += size
+
+    @property
+    def is_half_full(self) -> bool:
+        """Whether those should wait who can, so that there is room for others."""
+        departures, limit = self.departures, self.limit
+        return 2 * departures.count >= limit.max_messages or 2 * departures.size >= limit.max_bytes
+
+    async def room(self) -> None:
+        """Return as soon as the queue is less than half full.
+
+        Raises:
+            PublisherStoppedError: It will not be.
+        """
+        while self.is_half_full:
+            self._room.clear()
+            await self._room.wait()
+            if self._closed:
+                raise PublisherStoppedError(sent=False)
+
+    def close(self) -> None:
+        """Let nobody wait for room any more."""
+        self._closed = True
+        self._room.set()
+
+    def leaving(self, flight: Flight) -> asyncio.Future[None]:
+        """The future that is done when a flight has left the queue."""
+        with contextlib.suppress(AttributeError):
+            return flight._leaving  # noqa: SLF001 - see the class: a slot that few need
+        assert self.loop is not None  # noqa: S101 - tells the type checker
+        flight._leaving = leaving = self.loop.create_future()  # noqa: SLF001
+        flight.batch.awaited = True
+        self._let_wait(1, len(flight.batch.wires[flight.index]))
+        return leaving
+
+    def left(self, batch: Batch[Flight]) -> None:
+        """A batch has left the queue, one way or another."""
+        if batch.awaited:
+            for flight, leaving in _awaited(batch):
+                self._let_wait(-1, -len(batch.wires[flight.index]))
+                if not leaving.done():
+                    leaving.set_result(None)
+        self._room.set()
+
+    def withdraw(self, flight: Flight) -> None:
+        """Take a flight back that nobody waits for any more."""
+        batch = flight.batch
+        if hasattr(flight, "_leaving"):
+            self._let_wait(-1, -len(batch.wires[flight.index]))
+        self.departures.withdraw(flight)
+        error = asyncio.CancelledError("taken back before it was sent")
+        self.on_withdrawn(apart(batch.lane, batch.options, [flight], error))
+        self._room.set()
+
+    def take_back(self, flights: Iterable[Flight]) -> None:
+        """Take back those of these flights that wait."""
+        for flight in flights:
+            batch: Batch[Flight] | None = getattr(flight, "batch", None)
+            if batch is not None and not batch.gone:
+                self.withdraw(flight)
+
+
+def apart(
+    lane: Lane[Flight], options: object, flights: Iterable[Flight], error: BaseException
+) -> Batch[Flight]:
+    """Flights as a batch of their own that is never sent."""
+    batch: Batch[Flight] = Batch(lane, options)
+    batch.gone = True
+    batch.error = error
+    for flight in flights:
+        batch.asked_for = batch.asked_for or flight.is_asked_for
+        flight.batch, flight.index = batch, len(batch.passengers)
+        batch.passengers.append(flight)
+    return batch
+
+
+def _awaited(batch: Batch[Flight]) -> Iterator[tuple[Flight, asyncio.Future[None]]]:
+    for flight in batch.passengers:
+        try:
+            leaving = flight._leaving  # noqa: SLF001 - see the class: a slot that few need
+        except AttributeError:
+            continue
+        yield flight, leaving

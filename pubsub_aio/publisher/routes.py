@@ -1,0 +1,115 @@
+"""Which queue a message goes to, and on which terms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pubsub_aio._core.departures import Lane
+from pubsub_aio._wire import names
+from pubsub_aio.config import RetryPolicy, check
+from pubsub_aio.errors import ConfigError, KeyPausedError
+from pubsub_aio.publisher.flight import Flight, Terms
+from pubsub_aio.publisher.options import UNSET, Options, Unset, check_retry
+from pubsub_aio.publisher.queue import Queue
+
+_MAX_LANES = 10_000
+_MAX_TERMS = 1_000
+
+
+class Routes:
+    """Finds lanes and terms, and remembers the usual ones.
+
+    Args:
+        options: The publisher's.
+        queue: Where the lanes are.
+        project: The project of short names, if it is known.
+        look_up: Called with the full name of each topic before anything is added to a lane of it.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        queue: Queue,
+        project: str | None,
+        look_up: Callable[[str], None],
+    ) -> None:
+        self._options = options
+        self._queue = queue
+        self._project = project
+        self._look_up = look_up
+        self._known_terms: dict[tuple[RetryPolicy | Unset | None, float | Unset | None], Terms] = {}
+        self.usual = self._make_terms(UNSET, UNSET)
+        """The terms of a message without any of its own."""
+        self.plain: dict[str, Lane[Flight]] = {}
+        """The lanes of messages on these terms and without an ordering key, by topics as given."""
+
+    def full_name(self, topic: str) -> str:
+        """The full name of a topic."""
+        return names.full_name(topic, "topics", self._project)
+
+    def plain_lane(self, topic: str) -> Lane[Flight]:
+        """The lane of messages without anything special, to be remembered."""
+        lane = self.plain[topic] = self.lane(topic, "", self.usual)
+        return lane
+
+    def forget(self) -> None:
+        """Have every topic looked at again."""
+        self.plain.clear()
+
+    def lane(self, topic: str, ordering_key: str, terms: Terms) -> Lane[Flight]:
+        """The lane of a message; add to it at once.
+
+        Raises:
+            ConfigError: There is none for such a message.
+            KeyPausedError: It is paused.
+        """
+        name = self.full_name(topic)
+        if ordering_key and not self._options.enable_message_ordering:
+            raise ConfigError(
+                "ordering_key: this publisher has enable_message_ordering=False; leave the key "
+                "out, or enable it"
+            )
+        departures = self._queue.departures
+        if len(departures) >= _MAX_LANES and not len(departures) % _MAX_LANES:
+            departures.forget_idle()
+            self.forget()
+        self._look_up(name)
+        lane = departures.lane(name, ordering_key, terms)
+        if ordering_key and (lane.paused_by is not None or departures.all_paused):
+            raise KeyPausedError(name, ordering_key) from lane.paused_by
+        return lane
+
+    def terms(self, retry: RetryPolicy | Unset | None, timeout: float | Unset | None) -> Terms:
+        """The terms of a message, the same ones for the same arguments.
+
+        Raises:
+            ConfigError: They cannot be.
+        """
+        if retry is UNSET and timeout is UNSET:
+            return self.usual
+        try:
+            terms = self._known_terms.get((retry, timeout))
+        except TypeError:
+            terms = None  # what cannot be looked up is refused below
+        if terms is None:
+            terms = self._make_terms(retry, timeout)
+            if len(self._known_terms) >= _MAX_TERMS:
+                self._known_terms.clear()
+            self._known_terms[retry, timeout] = terms
+        return terms
+
+    def _make_terms(
+        self, retry: RetryPolicy | Unset | None, timeout: float | Unset | None
+    ) -> Terms:
+        policy = self._options.retry if isinstance(retry, Unset) else retry
+        if isinstance(timeout, Unset):
+            limit = self._options.wait_timeout
+            check_retry(policy, limit)
+            if policy is not None and policy.deadline is not None:
+                limit = policy.deadline
+        else:
+            limit = timeout
+            if limit is not None:
+                check("timeout", limit, 0, above=True)
+            check_retry(policy, limit)
+        return Terms(policy, limit, self._queue)

@@ -1,0 +1,333 @@
+"""The two loops of a publisher: one lets messages depart, the other sees to it that they land."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from datetime import UTC, datetime
+
+from pubsub_aio._core.departures import Batch, Lane
+from pubsub_aio._core.flights import FlightTable
+from pubsub_aio.errors import (
+    ConfigError,
+    DrainTimeoutError,
+    PublisherStoppedError,
+    PublishTimeoutError,
+    PubSubError,
+)
+from pubsub_aio.publisher.fates import Fates
+from pubsub_aio.publisher.flight import Flight, Terms
+from pubsub_aio.publisher.listening import Listening
+from pubsub_aio.publisher.options import Options
+from pubsub_aio.publisher.queue import Queue, apart
+from pubsub_aio.publisher.sending import Sending
+from pubsub_aio.publisher.sites import Sites
+from pubsub_aio.publisher.topics import Topics
+
+log = logging.getLogger("pubsub_aio.publisher")
+
+PUBLISHER, FLIGHTS = "run_publisher", "run_flights"
+
+_MIN_EVENTS = 1_000  # that an async listener may be behind, however little may be in flight
+
+
+class Runners:
+    """Everything between `publish` and the fate of a flight.
+
+    Args:
+        options: How it is to be.
+        sites: Where messages go to.
+        topics: Full names of topics that are checked before it begins.
+    """
+
+    def __init__(self, options: Options, sites: Sites, *, topics: list[str]) -> None:
+        self._options = options
+        self.sites = sites
+        self.topics = Topics(sites)
+        self.listening = Listening(
+            options.listener, max_waiting=max(_MIN_EVENTS, 2 * options.max_in_flight)
+        )
+        self.listening.on_room = self.wake
+        self.queue = Queue(options.batching, options.queue, id_prefix=options.id_prefix)
+        self.flights: FlightTable[Batch[Flight]] = FlightTable(
+            max_in_flight=options.max_in_flight, refill_allowed_at=options.refill_allowed_at
+        )
+        self._departures = self.queue.departures
+        self._fates = Fates(self.queue, self.listening, options.resume_after)
+        self.queue.on_withdrawn = self._fates.failed
+        self._sending = Sending(
+            sites,
+            compress_above=options.compress_above,
+            parted=self._parted,
+            landed=self._answered,
+        )
+        self._sends: dict[Batch[Flight], asyncio.Task[None]] = {}
+        self._beside: set[asyncio.Task[None]] = set()
+        self._answers: deque[tuple[Batch[Flight], list[str] | BaseException]] = deque()
+        self._to_check = topics
+        self._unknown: list[str] = []
+        self._running: set[str] = set()
+        self.will_run = False
+        """Whether somebody sees to it that both loops run."""
+        self._starting: asyncio.Lock = asyncio.Lock()
+        self._started = False
+        self.draining = False
+        self.stopped = False
+        self._news = {PUBLISHER: asyncio.Event(), FLIGHTS: asyncio.Event()}
+        self._ended = asyncio.Event()
+        self.on_closing: Callable[[], None] = lambda: None
+        """Called when no more messages are taken."""
+        self.forget_lanes: Callable[[], None] = lambda: None
+        """Called when lanes that were given out may be of no use any more."""
+
+    def wake(self) -> None:
+        """Have both loops look for what there is to do."""
+        for news in self._news.values():
+            news.set()
+
+    def wake_publisher(self) -> None:
+        """Have the one loop look that lets messages depart."""
+        self._news[PUBLISHER].set()
+
+    # Before
+
+    async def start(self) -> None:
+        """Open what is needed and check what can be checked, once.
+
+        Raises:
+            StartupError: It is no use to go on.
+        """
+        async with self._starting:
+            if not self._started:
+                timeout = self._options.startup_timeout
+                for check in await self.topics.check(self._to_check, timeout=timeout):
+                    log.log(logging.DEBUG if check.outcome == "ok" else logging.WARNING, check)
+                self._started = True
+
+    def look_up(self, topic: str) -> None:
+        """Learn of a topic before anything departs to it."""
+        if self._options.check_topics and topic not in self.topics:
+            self._departures.block(topic)
+            self._unknown.append(topic)
+
+    # The loops
+
+    @contextlib.contextmanager
+    def _as(self, runner: str) -> Iterator[None]:
+        """Be one of the loops; however it ends, no future is left pending by that."""
+        if runner in self._running:
+            raise ConfigError(f"{runner}: it runs already, by start() or in another task")
+        self._running.add(runner)
+        self._ended.clear()
+        try:
+            yield
+        finally:
+            self._running.discard(runner)
+            if not self._is_drained:
+                self.shut()
+            if not self._running:
+                self._ended.set()
+
+    @property
+    def running(self) -> bool:
+        """Whether a loop runs."""
+        return bool(self._running)
+
+    @property
+    def _is_drained(self) -> bool:
+        done = not self._departures.count and not self.flights.in_flight
+        return self.draining and done and self.listening.is_idle
+
+    async def publish(self) -> None:
+        """Let messages depart, until drained or stopped."""
+        with self._as(PUBLISHER):
+            await self.start()
+            async with asyncio.TaskGroup() as tasks:
+                self._begin(tasks, self.sites.probe(self._options.probe_interval))
+                if self._options.refresh_interval is not None:
+                    self._begin(tasks, self.topics.refresh(self._options.refresh_interval))
+                while not self.stopped and not self._is_drained:
+                    await self._let_depart(tasks)
+                for task in (*self._beside, *self._sends.values()):
+                    task.cancel()
+        self.wake()
+
+    def _begin(self, tasks: asyncio.TaskGroup, work: Coroutine[object, None, None]) -> None:
+        """Have something done beside the sending, until the end."""
+        task = tasks.create_task(work)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+
+    async def _let_depart(self, tasks: asyncio.TaskGroup) -> None:
+        loop, options = asyncio.get_running_loop(), self._options
+        self._news[PUBLISHER].clear()
+        for topic in self._unknown:
+            self._begin(tasks, self._learn(topic))
+        self._unknown.clear()
+        next_at = self._departures.poll(now=loop.time())
+        pause = options.poll_time
+        while not self.stopped:
+            if self.flights.holding or self.listening.is_behind:
+                pause = options.hold_pause_time
+                break
+            batch = self._departures.take(self.flights.room)
+            if batch is None:
+                break
+            self._depart(batch, tasks)
+        await self._wait(PUBLISHER, min(next_at, loop.time() + pause))
+
+    def _depart(self, batch: Batch[Flight], tasks: asyncio.TaskGroup) -> None:
+        loop, terms = asyncio.get_running_loop(), batch.options
+        assert isinstance(terms, Terms)  # noqa: S101 - tells the type checker
+        batch.published_at = now = loop.time()
+        batch.publish_time = datetime.now(UTC)
+        batch.ends_at = math.inf if terms.timeout is None else now + terms.timeout
+        self.flights.depart(batch, len(batch), ends_at=batch.ends_at)
+        task = tasks.create_task(self._sending.send(batch))
+        self._sends[batch] = task
+        task.add_done_callback(lambda _: self._sends.pop(batch, None))
+        # In the next turn of the loop: the task begins, the listener hears of it, and then all others.
+        if self.listening:
+            loop.call_soon(self._fates.published, batch, list(batch.passengers))
+        self.queue.left(batch)
+        if batch.ends_at < now + self._options.poll_time:
+            self._news[FLIGHTS].set()
+
+    async def _learn(self, topic: str) -> None:
+        try:
+            await self.topics.learn(topic)
+        except PubSubError as error:
+            self.forget_lanes()
+            for batch in self._departures.refuse(topic):
+                self._fates.fail(batch, error, now=asyncio.get_running_loop().time())
+        else:
+            self._departures.unblock(topic)
+        self.wake()
+
+    async def land(self) -> None:
+        """See to it that what has departed lands, until drained or stopped."""
+        with self._as(FLIGHTS):
+            async with asyncio.TaskGroup() as tasks:
+                telling = tasks.create_task(self.listening.run())
+                while not self.stopped and not self._is_drained:
+                    await self._let_land()
+                telling.cancel()
+        self.wake()
+
+    async def _let_land(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._news[FLIGHTS].clear()
+        overdue = self.flights.overdue(now=loop.time())
+        if self._answers or overdue:
+            self._news[PUBLISHER].set()
+        while self._answers:
+            self._land(*self._answers.popleft())
+        for batch in overdue:
+            self._time_out(batch)
+        next_resume = self._fates.resume_due(now=loop.time())
+        if not self._is_drained:
+            until = min(self.flights.next_end, next_resume, loop.time() + self._options.poll_time)
+            await self._wait(FLIGHTS, until)
+
+    async def _wait(self, runner: str, until: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(until):
+                await self._news[runner].wait()
+
+    # What becomes of batches
+
+    def _answered(self, batch: Batch[Flight], fate: list[str] | BaseException) -> None:
+        self._answers.append((batch, fate))
+        self._news[FLIGHTS].set()
+
+    def _parted(self, first: Batch[Flight], rest: Batch[Flight]) -> None:
+        """A batch was parted in two, which are both on their way."""
+        self.flights.part(rest, first, len(first), ends_at=first.ends_at)
+
+    def _land(self, batch: Batch[Flight], fate: list[str] | BaseException) -> None:
+        """A batch was answered; what has timed out before hears no more of it."""
+        flying = self.flights.land(batch)
+        if flying and isinstance(fate, list):
+            self._fates.acked(batch, fate)
+        elif flying and isinstance(fate, BaseException):
+            self._fates.fail(batch, fate, now=asyncio.get_running_loop().time())
+        if batch.lane.ordering_key:
+            self._departures.landed(batch.lane)
+
+    def _time_out(self, batch: Batch[Flight]) -> None:
+        if not self.flights.land(batch):  # it was answered at the last moment
+            return
+        loop, seconds = asyncio.get_running_loop(), batch.ends_at - (batch.published_at or 0.0)
+        topic, attempts = batch.lane.topic, batch.attempts
+        error = PublishTimeoutError(topic, seconds=seconds, attempts=attempts)
+        self._fates.fail(batch, error, now=loop.time())
+        # That of an ordering key goes on: until it ends, nothing of the key may be sent after it.
+        send = self._sends.get(batch)
+        if send is not None and not batch.lane.ordering_key:
+            send.cancel()
+
+    def reject(
+        self, lane: Lane[Flight], terms: Terms, flights: list[Flight], error: PubSubError
+    ) -> None:
+        """Some flights are not taken any more."""
+        if flights:
+            self._fates.failed(apart(lane, terms, flights, error))
+
+    # After
+
+    async def drain(self, timeout: float | None) -> None:
+        """Take no more, and return when everything has landed.
+
+        Raises:
+            DrainTimeoutError: It takes longer than that.
+            ConfigError: Nobody runs the loops.
+        """
+        self.draining = True
+        self.on_closing()
+        self._departures.flush()
+        self.wake()
+        try:
+            async with asyncio.timeout(timeout):
+                await asyncio.sleep(0)  # loops that were begun just now run then
+                while not self.stopped and not (self._is_drained and not self._running):
+                    if not self._running and not self.will_run:
+                        raise ConfigError("drain: nobody runs the publisher, start() it first")
+                    await self._ended.wait()
+        except TimeoutError:
+            raise DrainTimeoutError(
+                timeout or 0.0, queued=self._departures.count, in_flight=self.flights.in_flight
+            ) from None
+
+    def shut(self) -> None:
+        """Stop at once: every future is done after this."""
+        if self.stopped:
+            return
+        self.stopped = True
+        self.on_closing()
+        for batch in self._departures.take_all():
+            self._fates.fail(batch, PublisherStoppedError(sent=False))
+        for batch in self.flights.all():
+            self.flights.land(batch)
+            self._fates.fail(batch, PublisherStoppedError(sent=True))
+        for send in self._sends.values():
+            send.cancel()
+        self.queue.close()
+        self.wake()
+
+    async def stop(self) -> None:
+        """Stop, and return when nothing of it runs any more."""
+        self.shut()
+        if self._running:
+            await self._ended.wait()
+        self.listening.forget()
+        await self.sites.close()
+
+    # Ordering keys
+
+    def paused(self) -> list[Lane[Flight]]:
+        """The ordering keys that are paused."""
+        return self._departures.paused()

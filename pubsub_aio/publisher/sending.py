@@ -1,0 +1,161 @@
+"""Sends a batch: attempt after attempt, from one endpoint to the next, until its fate is known."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from typing import cast
+
+from pubsub_aio._core.attempts import Again, Attempts
+from pubsub_aio._core.compression import pays
+from pubsub_aio._core.departures import Batch
+from pubsub_aio._wire import publishing
+from pubsub_aio._wire.transport import CompressingTransport, service_error
+from pubsub_aio.config import CALL_TIMEOUT, RetryPolicy
+from pubsub_aio.errors import (
+    InvalidRequestError,
+    KeyPausedError,
+    NoResponseFromTopicError,
+    PublishTimeoutError,
+    ServiceError,
+)
+from pubsub_aio.publisher.flight import Flight, Terms
+from pubsub_aio.publisher.sites import Sites
+
+log = logging.getLogger("pubsub_aio.publisher")
+
+MAX_REFUSED = 10
+"""Messages of a batch that are looked for one by one when the service refuses the batch."""
+
+Landed = Callable[[Batch[Flight], list[str] | BaseException], None]
+
+
+class Sending:
+    """The sending of one batch.
+
+    Args:
+        sites: Where to.
+        batch: What; it has departed.
+        compress_above: Bytes from which on compression is considered; none for never.
+        parted: Told when a batch is parted in two: the new one, which goes first, and the other.
+        landed: Told what became of each batch.
+    """
+
+    def __init__(
+        self,
+        sites: Sites,
+        *,
+        compress_above: int | None,
+        parted: Callable[[Batch[Flight], Batch[Flight]], None],
+        landed: Landed,
+    ) -> None:
+        self._sites = sites
+        self._compress_above = compress_above
+        self._parted = parted
+        self._landed = landed
+
+    async def send(self, batch: Batch[Flight]) -> None:
+        """Send a batch to its end; when it is refused, those of its messages that are not."""
+        refused = 0
+        waiting = [batch]
+        while waiting:
+            batch = waiting.pop()
+            fate = await self._fate(batch)
+            if isinstance(fate, InvalidRequestError):
+                if len(batch) > 1 and refused < MAX_REFUSED and batch.error is None:
+                    first = batch.split((len(batch) + 1) // 2)
+                    self._parted(first, batch)
+                    waiting += (batch, first)
+                    continue
+                refused += 1
+            self._landed(batch, fate)
+            if isinstance(fate, BaseException) and batch.lane.ordering_key:
+                self._skip(waiting, fate)
+
+    def _skip(self, waiting: list[Batch[Flight]], error: BaseException) -> None:
+        """Do not send what must not overtake a message that failed."""
+        while waiting:
+            batch = waiting.pop()
+            paused = KeyPausedError(batch.lane.topic, batch.lane.ordering_key)
+            paused.__cause__ = error
+            self._landed(batch, paused)
+
+    async def _fate(self, batch: Batch[Flight]) -> list[str] | BaseException:
+        """The message ids of a batch, or why there are none."""
+        try:
+            return await self._attempt(batch)
+        except Exception as error:
+            if not isinstance(error, ServiceError | PublishTimeoutError):
+                log.exception("%s: a batch could not be sent", batch.lane.topic)
+            return error
+
+    async def _attempt(self, batch: Batch[Flight]) -> list[str]:
+        loop = asyncio.get_running_loop()
+        terms = batch.options
+        assert isinstance(terms, Terms)  # noqa: S101 - tells the type checker
+        topic, key = batch.lane.topic, batch.lane.ordering_key
+        attempts = Attempts(terms.retry, ends_at=batch.ends_at)
+        endpoints = self._sites.endpoints
+        tried: list[int] = []
+        while True:
+            site = self._sites.of_key(key) if key else endpoints.choose(tried)
+            try:
+                return await self._call(batch, site, _attempt_timeout(terms))
+            except ServiceError as error:
+                tried.append(site)
+                self._sites.failed(site, error, topic)
+                verdict = attempts.failed(
+                    error.code,
+                    error.retry_delay,
+                    untried=not key and endpoints.has_untried(tried),
+                    now=loop.time(),
+                    chance=random.random(),  # noqa: S311 - it spreads load, it guards nothing
+                )
+                # A flight that has timed out meanwhile is not sent again.
+                if batch.error is not None or not isinstance(verdict, Again):
+                    no_time = not isinstance(verdict, Again) and verdict.why == "no time"
+                    raise _final(batch, error, no_time=no_time) from error
+                await asyncio.sleep(verdict.wait)
+                if batch.error is not None:
+                    raise
+
+    async def _call(self, batch: Batch[Flight], site: int, timeout: float) -> list[str]:
+        batch.attempts += 1
+        transport = self._sites.transports[site]
+        request = publishing.request(batch.lane.topic, batch.wires)
+        least = self._compress_above
+        if least is not None and transport.can.compression and len(request) >= least:
+            smaller = cast("CompressingTransport", transport)
+            reply = await smaller.call("Publish", request, timeout=timeout, compress=pays(request))
+        else:
+            reply = await transport.call("Publish", request, timeout=timeout)
+        self._sites.answered(site)
+        ids = publishing.message_ids(reply, len(batch))
+        if ids is None:
+            raise service_error("DATA_LOSS", "the answer does not fit the messages")
+        return ids
+
+
+def _attempt_timeout(terms: Terms) -> float:
+    """Seconds for one attempt.
+
+    A flight's own time is not kept by this: that of an attempt is longer, so that what happens to a
+    message of an ordering key after its time is still known.
+    """
+    policy: RetryPolicy | None = terms.retry
+    if policy is not None and policy.attempt_timeout is not None:
+        return policy.attempt_timeout
+    return CALL_TIMEOUT if terms.timeout is None else 2 * terms.timeout
+
+
+def _final(batch: Batch[Flight], error: ServiceError, *, no_time: bool) -> Exception:
+    """What the attempts come to in the end."""
+    topic = batch.lane.topic
+    if no_time:
+        seconds = batch.ends_at - (batch.published_at or 0.0)
+        return PublishTimeoutError(topic, seconds=seconds, attempts=batch.attempts)
+    if error.code == "UNAVAILABLE":
+        return NoResponseFromTopicError(topic, error.message, attempts=batch.attempts)
+    return error

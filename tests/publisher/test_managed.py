@@ -1,0 +1,870 @@
+"""The managed publisher of the seed: hold and refill, flights, listener, start, stop and drain."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from pubsub_aio import (
+    Batching,
+    ClosedError,
+    ConfigError,
+    DrainTimeoutError,
+    Flight,
+    PublisherClient,
+    PublisherListener,
+    PublisherStoppedError,
+    PublishOptions,
+    PublishTimeoutError,
+    QueueFullError,
+    QueueLimit,
+    RetryPolicy,
+    UnavailableError,
+    UnsupportedError,
+    WrongLoopError,
+)
+from pubsub_aio.publisher.options import Options
+from pubsub_aio.testing import MemoryEmulator
+from tests.publisher.conftest import TOPIC, Listener, publisher_of, stored
+from tests.subscriber.conftest import Tapped, now, virtual
+
+ONE_BY_ONE = Batching(max_messages=1)
+
+
+# What it is made with
+
+
+def test_the_defaults_are_those_of_the_seed() -> None:
+    """M2 to M9: the properties and their defaults."""
+    options = Options()
+
+    assert (options.max_in_flight, options.refill_allowed_at) == (50, 0)
+    assert (options.poll_time, options.hold_pause_time, options.wait_timeout) == (0.1, 0.1, 5.0)
+    assert options.retry is None
+    assert options.listener is None
+    assert options.batching.max_latency == 0  # so that who awaits one after another does not crawl
+    assert Options().id_prefix != options.id_prefix
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"max_in_flight": 0}, "max_in_flight must be at least 1"),
+        ({"refill_allowed_at": 50}, "refill_allowed_at must be at least 0 and at most 49"),
+        ({"poll_time": 0}, "poll_time must be more than 0"),
+        ({"hold_pause_time": -1}, "hold_pause_time must be more than 0"),
+        ({"wait_timeout": 0}, "wait_timeout must be more than 0"),
+        ({"id_prefix": ""}, "id_prefix must be a text"),
+        ({"retry": 3}, "retry must be a RetryPolicy or None, not 3"),
+        ({"listener": object()}, "listener must have one of the methods published, acked"),
+        ({"batching": 100}, "batching must be a Batching"),
+        ({"queue": 100}, "queue must be a QueueLimit"),
+        ({"topics": "orders"}, "topics must be a list of names"),
+        ({"max_inflight": 3}, "max_inflight: there is no such option; there are id_prefix"),
+        ({"retry": RetryPolicy(retries=-1), "wait_timeout": None}, "give a timeout"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_named(options: dict[str, object], named: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(named)):
+        PublisherClient("p", endpoint="http://localhost:1", **options)  # type: ignore[arg-type]
+
+
+def test_a_topic_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
+    """M1: where to publish to must be known."""
+    monkeypatch.delenv("GOOGLE_CLOUD_PROJECT", raising=False)
+
+    async def scenario() -> None:
+        publisher = PublisherClient(endpoint="http://localhost:1")
+        with pytest.raises(TypeError, match="topic"):
+            publisher.publish()  # type: ignore[call-arg]
+        with pytest.raises(ConfigError, match="topic: must be NAME or projects/PROJECT/topics"):
+            publisher.publish("", b"x")
+        with pytest.raises(ConfigError, match="project: not known; name it as project"):
+            publisher.publish("orders", b"x")
+        await publisher.stop()
+
+    asyncio.run(scenario())
+
+
+# Flights
+
+
+@virtual
+async def test_a_flight_holds_what_was_published(emulator: MemoryEmulator) -> None:
+    """M14 to M20, M26: a flight's id, topic, attributes, data, options, time and ack."""
+    emulator.create_topic(TOPIC)
+    policy = RetryPolicy(retries=1)
+    async with publisher_of(emulator, id_prefix="me") as publisher:
+        attributes = {"size": "large"}
+        began = datetime.now(UTC)
+        first = publisher.publish(TOPIC, b"tea", attributes=attributes)
+        second = publisher.publish(TOPIC, b"cup", ordering_key="k", retry=policy, timeout=7)
+
+        assert (first.publish_time, first.published_at, first.message_id) == (None, None, None)
+        assert await first is first
+        assert (first.id, second.id) == ("me-1", "me-2")
+        assert first.topic == f"projects/{emulator.project}/topics/{TOPIC}"
+        assert (first.data, first.attributes) == (b"tea", attributes)
+        assert first.options == PublishOptions(ordering_key="", retry=None, timeout=5.0)
+        assert second.options == PublishOptions(ordering_key="k", retry=policy, timeout=7)
+        assert (first.ordering_key, second.ordering_key, second.attributes) == ("", "k", {})
+        assert first.published_at == now()
+        assert first.publish_time is not None
+        assert began <= first.publish_time <= began + timedelta(minutes=1)
+        message_id = await first.ack
+        assert (first.message_id, first.error, first.attempts) == (message_id, None, 1)
+        assert emulator.message(message_id).data == b"tea"
+        assert emulator.message(message_id).attributes == attributes
+        assert emulator.message(await second.ack).ordering_key == "k"
+        assert "acked as" in repr(first)
+
+
+@virtual
+async def test_publishing_is_awaited_until_the_message_is_on_its_way(
+    emulator: MemoryEmulator,
+) -> None:
+    """M26: the awaitable is done when the message is published, not when it is acked."""
+    emulator.faults.delay("Publish", 3)
+    async with publisher_of(emulator) as publisher:
+        flight = await publisher.publish(TOPIC, b"x")
+
+        assert (now(), publisher.in_flight, flight.ack.done()) == (0, 1, False)
+        await flight.ack
+        assert (now(), publisher.in_flight) == (3, 0)
+
+
+@virtual
+async def test_an_id_may_be_sent_with_the_message(emulator: MemoryEmulator) -> None:
+    """M2: the flight id as an attribute, so that consumers know what was published twice."""
+    async with publisher_of(emulator, send_flight_id=True) as publisher:
+        flight = publisher.publish(TOPIC, b"x", attributes={"a": "b"})
+        (other,) = await publisher.publish_many(TOPIC, [b"y"])
+
+        for each in (flight, other):
+            attributes = emulator.message(await each.ack).attributes
+            assert attributes["pubsub_aio_flight_id"] == each.id
+        assert flight.attributes == {"a": "b"}
+
+
+@virtual
+async def test_without_being_asked_nothing_is_added(emulator: MemoryEmulator) -> None:
+    async with publisher_of(emulator) as publisher:
+        flight = publisher.publish(TOPIC, b"x", attributes={"a": "b"})
+
+        assert emulator.message(await flight.ack).attributes == {"a": "b"}
+
+
+@virtual
+async def test_who_gives_up_waiting_for_an_ack_may_ask_again(emulator: MemoryEmulator) -> None:
+    """M15: the future is one's own to cancel, the flight goes on."""
+    emulator.faults.delay("Publish", 2)
+    async with publisher_of(emulator) as publisher:
+        flight = publisher.publish(TOPIC, b"x")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await flight.ack
+
+        assert emulator.message(await flight.ack).data == b"x"
+
+
+@virtual
+async def test_a_message_is_taken_back_by_whoever_does_not_wait_for_it_to_leave(
+    emulator: MemoryEmulator,
+) -> None:
+    """M26: what has not departed when its publisher is cancelled never does."""
+    listener = Listener()
+    emulator.faults.delay("Publish", 2)
+    async with publisher_of(emulator, max_in_flight=1, listener=listener) as publisher:
+        first = publisher.publish(TOPIC, b"first")
+        second = publisher.publish(TOPIC, b"second")
+        third = publisher.publish(TOPIC, b"third")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await second
+
+        assert publisher.queued == 1
+        assert second.ack.cancelled()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        await first.ack
+        await third.ack
+    assert stored(emulator) == [b"first", b"third"]
+    assert listener.events(b"second") == ["completed_exceptionally"]
+
+
+# Hold and refill
+
+
+@virtual
+async def test_no_more_are_in_flight_than_may_be(emulator: MemoryEmulator) -> None:
+    """M3, M27: the hold is put on as soon as max_in_flight is reached."""
+    emulator.faults.delay("Publish", 1, times=100)
+    listener = Listener()
+    async with publisher_of(
+        emulator, max_in_flight=3, batching=ONE_BY_ONE, listener=listener
+    ) as publisher:
+        for number in range(7):
+            publisher.publish(TOPIC, b"%d" % number)
+        await asyncio.sleep(0.5)
+
+        assert (publisher.in_flight, publisher.queued, publisher.holding) == (3, 4, True)
+    assert listener.times("published") == [0, 0, 0, 1, 1, 1, 2]
+
+
+@virtual
+async def test_a_hold_ends_when_few_enough_are_in_flight(emulator: MemoryEmulator) -> None:
+    """M4, M27: a hold is taken off at refill_allowed_at, no sooner."""
+    for seconds in (1, 2, 3, 4):
+        emulator.faults.delay("Publish", seconds)
+    listener = Listener()
+    async with publisher_of(
+        emulator, max_in_flight=4, refill_allowed_at=1, batching=ONE_BY_ONE, listener=listener
+    ) as publisher:
+        for number in range(6):
+            publisher.publish(TOPIC, b"%d" % number)
+        await asyncio.sleep(2.5)
+
+        assert (publisher.in_flight, publisher.queued, publisher.holding) == (2, 2, True)
+    # One was left at 3 seconds; before that there was room, and a hold.
+    assert listener.times("published") == [0, 0, 0, 0, 3, 3]
+
+
+@virtual
+async def test_messages_count_not_requests(emulator: MemoryEmulator) -> None:
+    """M3: a request of many messages counts as many; one that is too large is parted."""
+    emulator.faults.delay("Publish", 1, times=100)
+    tap = Tapped(emulator.transport())
+    async with publisher_of(emulator, tap, max_in_flight=50) as publisher:
+        for number in range(80):
+            publisher.publish(TOPIC, b"%d" % number)
+        await asyncio.sleep(0.5)
+
+        assert (publisher.in_flight, publisher.queued) == (50, 30)
+    assert tap.times("Publish") == [0, 1]
+    assert stored(emulator) == [b"%d" % number for number in range(80)]
+
+
+@virtual
+async def test_other_limits_take_effect_at_once(emulator: MemoryEmulator) -> None:
+    """R4: what is in flight may be changed while the publisher runs."""
+    emulator.faults.delay("Publish", 1, times=100)
+    async with publisher_of(emulator, max_in_flight=1, batching=ONE_BY_ONE) as publisher:
+        for number in range(6):
+            publisher.publish(TOPIC, b"%d" % number)
+        await asyncio.sleep(0.5)
+        assert (publisher.in_flight, publisher.queued) == (1, 5)
+
+        publisher.change_hold(max_in_flight=3, refill_allowed_at=2)
+        await asyncio.sleep(0.1)
+        assert (publisher.in_flight, publisher.queued) == (3, 3)
+        assert publisher.settings["max_in_flight"].value == 3
+        assert publisher.settings["max_in_flight"].source == "changed"
+        publisher.change_hold(max_in_flight=1)
+        await asyncio.sleep(1.5)
+        assert publisher.in_flight == 1
+        with pytest.raises(ConfigError, match="refill_allowed_at"):
+            publisher.change_hold(max_in_flight=2, refill_allowed_at=2)
+
+
+@virtual
+async def test_a_runner_looks_again_by_itself(emulator: MemoryEmulator) -> None:
+    """M6, M7: poll_time and hold_pause_time bound how long a runner waits for news."""
+    emulator.create_topic(TOPIC)
+    looks = []
+    async with publisher_of(emulator, poll_time=0.5, hold_pause_time=0.2) as publisher:
+        await asyncio.sleep(0.1)
+        departures, take = publisher._departures, publisher._departures.poll
+
+        def poll(*, now: float) -> float:
+            looks.append(round(now, 3))
+            return take(now=now)
+
+        departures.poll = poll  # type: ignore[method-assign]
+        await asyncio.sleep(1.45)
+        assert looks == [0.5, 1, 1.5]
+        looks.clear()
+        emulator.faults.delay("Publish", 1, times=10)
+        for number in range(51):
+            publisher.publish(TOPIC, b"%d" % number)
+        await asyncio.sleep(0.7)
+        # Once for the messages, then every 0.2 seconds while there is a hold.
+        pauses = [round(after - before, 3) for before, after in itertools.pairwise(looks)]
+        assert pauses[-3:] == [0.2, 0.2, 0.2]
+
+
+@virtual
+async def test_waiting_costs_no_turns_of_the_loop(emulator: MemoryEmulator) -> None:
+    """M29: what is not answered yet is looked at when something happens, not over and over."""
+    emulator.faults.delay("Publish", 4, times=1)
+    async with publisher_of(emulator, poll_time=10, hold_pause_time=10) as publisher:
+        flight = await publisher.publish(TOPIC, b"x")
+        loop, turns = asyncio.get_running_loop(), 0
+        once = loop._run_once  # type: ignore[attr-defined]
+
+        def count() -> None:
+            nonlocal turns
+            turns += 1
+            once()
+
+        loop._run_once = count  # type: ignore[attr-defined]
+        await flight.ack
+        assert turns < 20
+
+
+# The listener
+
+
+@virtual
+async def test_a_listener_is_told_of_departure_and_then_of_the_ack(
+    emulator: MemoryEmulator,
+) -> None:
+    """M9, M10, M11: published when the request is on its way, acked when the id has come."""
+    emulator.faults.delay("Publish", 2)
+    listener = Listener()
+    async with publisher_of(emulator, listener=listener) as publisher:
+        flight = await publisher.publish(TOPIC, b"x")
+        await flight.ack
+
+    assert listener.told == [(0, "published", b"x"), (2, "acked", b"x")]
+    assert listener.flights == [flight, flight]
+
+
+@virtual
+async def test_a_listener_is_told_of_a_failure(emulator: MemoryEmulator) -> None:
+    """M12: the service refused it, or the request itself took too long."""
+    emulator.faults.fail("Publish", "PERMISSION_DENIED")
+    listener = Listener()
+    slow = RetryPolicy(retries=0, attempt_timeout=1)
+    async with publisher_of(emulator, listener=listener) as publisher:
+        refused = await publisher.publish(TOPIC, b"refused")
+        await asyncio.sleep(1)
+        emulator.faults.delay("Publish", 4)
+        late = await publisher.publish(TOPIC, b"late", retry=slow)
+        with pytest.raises(UnavailableError, match="DEADLINE_EXCEEDED"):
+            await late.ack
+
+    assert listener.events(b"refused") == ["published", "completed_exceptionally"]
+    assert listener.events(b"late") == ["published", "completed_exceptionally"]
+    assert listener.times("completed_exceptionally") == [0, 2]
+    assert "PERMISSION_DENIED" in str(refused.error)
+
+
+@virtual
+async def test_a_flight_that_is_not_answered_in_time_times_out_once(
+    emulator: MemoryEmulator,
+) -> None:
+    """M8, M13, M28: told first, then the future; an ack that comes later changes nothing."""
+    emulator.faults.delay("Publish", 6)
+    listener = Listener()
+    done_when_told = []
+    told = listener.timed_out
+
+    def timed_out(flight: Flight) -> None:
+        done_when_told.append(flight.ack.done())
+        told(flight)
+
+    listener.timed_out = timed_out  # type: ignore[method-assign]
+    async with publisher_of(emulator, listener=listener) as publisher:
+        flight = await publisher.publish(TOPIC, b"x", ordering_key="k")
+        with pytest.raises(PublishTimeoutError, match="no answer within 5 s, 1 attempts") as caught:
+            await flight.ack
+        assert now() == 5
+        assert (caught.value.seconds, caught.value.attempts) == (5, 1)
+        await asyncio.sleep(10)
+
+    assert stored(emulator) == [b"x"]  # the answer came at 6 seconds
+    assert done_when_told == [False]
+    assert listener.told == [(0, "published", b"x"), (5, "timed_out", b"x")]
+
+
+@virtual
+async def test_the_time_begins_at_the_departure(emulator: MemoryEmulator) -> None:
+    """M8, M14: what waits during a hold has all of its time left afterwards."""
+    emulator.faults.delay("Publish", 4, times=2)
+    async with publisher_of(emulator, max_in_flight=1) as publisher:
+        first = publisher.publish(TOPIC, b"first")
+        second = publisher.publish(TOPIC, b"second")
+
+        assert await first.ack
+        assert await second.ack
+        assert now() == 8
+
+
+@virtual
+async def test_a_listener_may_be_async_and_hears_in_order(emulator: MemoryEmulator) -> None:
+    """M9: async methods run one after another, beside the publisher."""
+    told: list[tuple[float, str, bytes]] = []
+
+    class Slow(PublisherListener):
+        async def published(self, flight: Flight) -> None:
+            told.append((now(), "published", flight.data))
+            await asyncio.sleep(1)
+
+        async def acked(self, flight: Flight) -> None:
+            told.append((now(), "acked", flight.data))
+
+    async with publisher_of(emulator, listener=Slow(), batching=ONE_BY_ONE) as publisher:
+        flights = [publisher.publish(TOPIC, data) for data in (b"a", b"b")]
+        for flight in flights:
+            await flight.ack
+        assert now() == 0
+
+    assert told == [
+        *((0, "published", b"a"), (1, "published", b"b")),
+        *((2, "acked", b"a"), (2, "acked", b"b")),
+    ]
+
+
+@virtual
+async def test_a_listener_that_lags_behind_slows_the_publisher_down(
+    emulator: MemoryEmulator,
+) -> None:
+    """M9: what an async listener was not told yet is bounded."""
+    told = 0
+
+    class Slow(PublisherListener):
+        async def acked(self, flight: Flight) -> None:
+            nonlocal told
+            del flight
+            told += 1
+            await asyncio.sleep(0.01)
+
+    async with publisher_of(emulator, listener=Slow()) as publisher:
+        flights = []
+        for number in range(5_000):
+            flights.append(publisher.publish(TOPIC, b"%d" % number))
+            if not number % 100:
+                await flights[-1]
+        most = max(flight.published_at or 0 for flight in flights)
+        await publisher.drain()
+        assert told == 5_000
+    assert most > 30  # 5,000 take 50 seconds; no more than 1,000 were ahead of that
+
+
+@virtual
+async def test_what_a_listener_raises_is_logged_and_nothing_else(
+    emulator: MemoryEmulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    """M9: an error in a listener is contained, plain or async."""
+
+    class Broken(PublisherListener):
+        def published(self, flight: Flight) -> None:
+            raise ValueError(f"plain {flight.data!r}")
+
+        async def acked(self, flight: Flight) -> None:
+            raise ValueError(f"async {flight.data!r}")
+
+    async with publisher_of(emulator, listener=Broken()) as publisher:
+        flights = [publisher.publish(TOPIC, b"%d" % number) for number in range(3)]
+        for flight in flights:
+            assert await flight.ack
+
+    logged = [str(record.exc_info[1]) for record in caplog.records if record.exc_info]
+    assert sorted(logged) == [f"{kind} b'{n}'" for kind in ("async", "plain") for n in range(3)]
+
+
+@virtual
+async def test_any_object_may_listen_to_some_of_it(emulator: MemoryEmulator) -> None:
+    """M9: a listener need not have all methods."""
+
+    class Acks:
+        def __init__(self) -> None:
+            self.ids: list[str | None] = []
+
+        def acked(self, flight: Flight) -> None:
+            self.ids.append(flight.message_id)
+
+    acks = Acks()
+    async with publisher_of(emulator, listener=acks) as publisher:
+        flight = publisher.publish(TOPIC, b"x")
+
+    assert acks.ids == [flight.message_id]
+
+
+@virtual
+async def test_a_failure_that_nobody_looks_at_is_logged(
+    emulator: MemoryEmulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a listener, and without anybody who awaits it, a lost message is not silent."""
+    emulator.faults.fail("Publish", "PERMISSION_DENIED", times=2)
+    async with publisher_of(emulator) as publisher:
+        publisher.publish(TOPIC, b"x")
+        publisher.publish(TOPIC, b"y")
+        await asyncio.sleep(1)
+        awaited = publisher.publish(TOPIC, b"z")
+        with pytest.raises(Exception, match="PERMISSION_DENIED"):
+            await awaited.ack
+
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "2 messages were not published, and nobody awaits them: PERMISSION_DENIED" in line
+
+
+# Start, runners, stop, drain
+
+
+@virtual
+async def test_the_runners_may_run_in_tasks_of_ones_own(emulator: MemoryEmulator) -> None:
+    """M21, M22, M23: run_publisher and run_flights in a TaskGroup; both end with a drain."""
+    emulator.create_topic(TOPIC)
+    publisher = PublisherClient(emulator.project, transport=emulator.transport())
+    early = publisher.publish(TOPIC, b"early")
+    async with asyncio.TaskGroup() as tasks:
+        runners = [
+            tasks.create_task(publisher.run_publisher()),
+            tasks.create_task(publisher.run_flights()),
+        ]
+        await early.ack
+        with pytest.raises(ConfigError, match="run_flights: it runs already"):
+            await publisher.run_flights()
+        with pytest.raises(ConfigError, match="the runners run already"):
+            await publisher.start()
+        flight = publisher.publish(TOPIC, b"x")
+        await publisher.drain()
+
+        assert flight.message_id
+        assert all(runner.done() for runner in runners)
+    await publisher.stop()
+
+
+@virtual
+async def test_a_drain_right_after_the_runners_were_begun_waits_for_them(
+    emulator: MemoryEmulator,
+) -> None:
+    """M23, M25: tasks begin to run a moment after they were made."""
+    emulator.create_topic(TOPIC)
+    publisher = PublisherClient(emulator.project, transport=emulator.transport())
+    flight = publisher.publish(TOPIC, b"x")
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(publisher.run_publisher())
+        tasks.create_task(publisher.run_flights())
+        await publisher.drain()
+
+    assert flight.message_id
+    await publisher.stop()
+
+
+@pytest.mark.parametrize("runner", ["run_publisher", "run_flights"])
+@virtual
+async def test_whoever_cancels_a_runner_stops_the_publisher(
+    emulator: MemoryEmulator, runner: str
+) -> None:
+    """M24: no future is left pending, whichever of the runners goes."""
+    emulator.faults.delay("Publish", 60)
+    emulator.create_topic(TOPIC)
+    publisher = PublisherClient(emulator.project, transport=emulator.transport(), max_in_flight=1)
+    flights = [publisher.publish(TOPIC, data) for data in (b"a", b"b")]
+    runners = {
+        "run_publisher": asyncio.create_task(publisher.run_publisher()),
+        "run_flights": asyncio.create_task(publisher.run_flights()),
+    }
+    await flights[0]
+    runners[runner].cancel()
+    await asyncio.wait(runners.values())
+
+    for flight, sent in zip(flights, (True, False), strict=True):
+        with pytest.raises(PublisherStoppedError) as caught:
+            await flight.ack
+        assert caught.value.sent is sent
+    with pytest.raises(ClosedError):
+        publisher.publish(TOPIC, b"c")
+    await publisher.stop()
+
+
+@virtual
+async def test_stopping_ends_every_flight_at_once(emulator: MemoryEmulator) -> None:
+    """M24: what was not sent fails with a named error, and so does what was not answered."""
+    emulator.faults.delay("Publish", 60)
+    listener = Listener()
+    async with publisher_of(emulator, max_in_flight=1, listener=listener) as publisher:
+        sent, unsent = (publisher.publish(TOPIC, data) for data in (b"sent", b"unsent"))
+        waiting = asyncio.create_task(_departed(unsent))
+        await sent
+        await publisher.stop()
+
+        assert now() == 0
+        with pytest.raises(PublisherStoppedError, match="it may be published or not"):
+            await sent.ack
+        with pytest.raises(PublisherStoppedError, match="it was not sent"):
+            await unsent.ack
+        with pytest.raises(PublisherStoppedError):
+            await waiting
+        with pytest.raises(ClosedError, match="stopped: make another"):
+            publisher.publish(TOPIC, b"more")
+        with pytest.raises(ClosedError, match="stopped: make another"):
+            await publisher.start()
+        await publisher.stop()
+    assert listener.events(b"sent") == ["published", "completed_exceptionally"]
+    assert listener.events(b"unsent") == ["completed_exceptionally"]
+
+
+async def _departed(flight: Flight) -> Flight:
+    return await flight
+
+
+@virtual
+async def test_a_drain_takes_no_more_and_waits_for_all(emulator: MemoryEmulator) -> None:
+    """M25, M30: it ends when everything was published and then acked, failed or timed out."""
+    emulator.faults.delay("Publish", 1, times=2)
+    emulator.faults.fail("Publish", "PERMISSION_DENIED")
+    emulator.faults.delay("Publish", 60)
+    listener = Listener()
+    async with publisher_of(
+        emulator, max_in_flight=2, batching=ONE_BY_ONE, listener=listener
+    ) as publisher:
+        for number in range(4):
+            publisher.publish(TOPIC, b"%d" % number)
+        draining = asyncio.create_task(publisher.drain())
+        await asyncio.sleep(0)
+        with pytest.raises(ClosedError, match="drained and takes no more"):
+            publisher.publish(TOPIC, b"more")
+        await draining
+
+        assert now() == 6
+        assert (publisher.queued, publisher.in_flight) == (0, 0)
+    assert [event for event in listener.events() if event != "published"] == [
+        *("acked", "acked", "completed_exceptionally", "timed_out")
+    ]
+
+
+@virtual
+async def test_a_drain_of_nothing_ends_at_once(emulator: MemoryEmulator) -> None:
+    """M25: the errata's case: with nothing in flight the drain ends all the same."""
+    async with publisher_of(emulator) as publisher:
+        await publisher.drain()
+        await publisher.drain()
+
+        assert now() == 0
+
+
+@virtual
+async def test_a_drain_does_not_wait_for_a_batch_to_fill(emulator: MemoryEmulator) -> None:
+    """M25: with nothing more to come, nothing waits for more."""
+    async with publisher_of(emulator, batching=Batching(max_latency=60)) as publisher:
+        flight = publisher.publish(TOPIC, b"x")
+        await publisher.drain()
+
+        assert (now(), flight.attempts) == (0, 1)
+
+
+@virtual
+async def test_a_drain_that_takes_too_long_says_what_is_left(emulator: MemoryEmulator) -> None:
+    """M25: drain(timeout) raises, and can be asked again."""
+    emulator.faults.delay("Publish", 3, times=2)
+    async with publisher_of(emulator, max_in_flight=1) as publisher:
+        publisher.publish(TOPIC, b"a")
+        publisher.publish(TOPIC, b"b")
+        with pytest.raises(
+            DrainTimeoutError, match="within 2 s: 1 messages are not sent"
+        ) as raised:
+            await publisher.drain(timeout=2)
+
+        assert (raised.value.queued, raised.value.in_flight) == (1, 1)
+        await publisher.drain()
+        assert now() == 6
+    assert stored(emulator) == [b"a", b"b"]
+
+
+@virtual
+async def test_a_drain_that_nobody_can_carry_out_says_so(emulator: MemoryEmulator) -> None:
+    """M25: without runners it would wait for ever."""
+    emulator.create_topic(TOPIC)
+    publisher = PublisherClient(emulator.project, transport=emulator.transport())
+    publisher.publish(TOPIC, b"x").ack.add_done_callback(lambda ack: ack.exception())
+    with pytest.raises(ConfigError, match=r"nobody runs the publisher, start\(\) it first"):
+        await publisher.drain()
+    await publisher.stop()
+
+
+@virtual
+async def test_leaving_the_block_publishes_everything(emulator: MemoryEmulator) -> None:
+    emulator.faults.delay("Publish", 1, times=100)
+    async with publisher_of(emulator, max_in_flight=10) as publisher:
+        for number in range(95):
+            publisher.publish(TOPIC, b"%d" % number)
+
+    assert len(stored(emulator)) == 95
+    assert now() == 10
+
+
+@virtual
+async def test_leaving_the_block_does_not_take_for_ever(emulator: MemoryEmulator) -> None:
+    emulator.faults.delay("Publish", 1_000, times=100)
+    with pytest.raises(DrainTimeoutError):
+        async with publisher_of(
+            emulator, wait_timeout=500, drain_timeout=20, listener=Listener()
+        ) as publisher:
+            flight = publisher.publish(TOPIC, b"x")
+
+    assert now() == 20
+    assert isinstance(flight.error, PublisherStoppedError)
+
+
+@virtual
+async def test_a_publisher_serves_one_loop(emulator: MemoryEmulator) -> None:
+    publisher = PublisherClient(emulator.project, transport=emulator.transport())
+    publisher.publish(TOPIC, b"x").ack.add_done_callback(lambda ack: ack.exception())
+
+    async def elsewhere() -> None:
+        with pytest.raises(WrongLoopError, match="make one in each loop"):
+            publisher.publish(TOPIC, b"x")
+
+    await asyncio.to_thread(lambda: asyncio.run(elsewhere()))
+    with pytest.raises(WrongLoopError, match="no event loop runs here"):
+        await asyncio.to_thread(publisher.publish, TOPIC, b"x")
+    await publisher.stop()
+
+
+# The queue before the hold
+
+
+@virtual
+async def test_a_full_queue_is_an_error_where_that_is_chosen(emulator: MemoryEmulator) -> None:
+    emulator.faults.delay("Publish", 1, times=10)
+    limit = QueueLimit(max_messages=3, when_full="error")
+    async with publisher_of(emulator, max_in_flight=1, queue=limit) as publisher:
+        await publisher.publish(TOPIC, b"0")
+        waiting = [asyncio.ensure_future(publisher.publish(TOPIC, b"%d" % n)) for n in range(1, 4)]
+        await asyncio.sleep(0)
+        with pytest.raises(QueueFullError, match="max_messages 3 is reached") as caught:
+            publisher.publish(TOPIC, b"4")
+
+        assert (caught.value.field, caught.value.limit) == ("max_messages", 3)
+        await waiting[0]
+        publisher.publish(TOPIC, b"4")
+    assert stored(emulator) == [b"%d" % n for n in range(5)]
+
+
+@virtual
+async def test_who_awaits_is_held_back_by_a_full_queue(emulator: MemoryEmulator) -> None:
+    emulator.faults.delay("Publish", 1, times=100)
+    limit = QueueLimit(max_messages=3)
+    async with publisher_of(emulator, max_in_flight=1, queue=limit) as publisher:
+
+        async def publish(number: int) -> None:
+            await publisher.publish(TOPIC, b"%d" % number)
+
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(20):
+                tasks.create_task(publish(number))
+        assert now() == 19
+    assert stored(emulator) == [b"%d" % n for n in range(20)]
+
+
+@virtual
+async def test_what_nobody_awaits_is_bounded(emulator: MemoryEmulator) -> None:
+    emulator.faults.delay("Publish", 1, times=100)
+    async with publisher_of(
+        emulator, max_in_flight=1, queue=QueueLimit(max_messages=3)
+    ) as publisher:
+        for number in range(3):
+            publisher.publish(TOPIC, b"%d" % number)
+        with pytest.raises(QueueFullError, match=r"await what publish\(\) returns"):
+            publisher.publish(TOPIC, b"3")
+
+
+@virtual
+async def test_bytes_count_too(emulator: MemoryEmulator) -> None:
+    emulator.faults.delay("Publish", 1, times=100)
+    async with publisher_of(emulator, queue=QueueLimit(max_bytes=1_000)) as publisher:
+        publisher.publish(TOPIC, bytes(600))
+        publisher.publish(TOPIC, bytes(600))
+        with pytest.raises(QueueFullError, match="max_bytes 1,000 is reached"):
+            publisher.publish(TOPIC, b"x")
+        with pytest.raises(ConfigError, match="when_full must be 'block' or 'error'"):
+            QueueLimit(when_full="drop")  # type: ignore[arg-type]
+
+
+# Many at once
+
+
+@virtual
+async def test_many_messages_are_published_by_one_call(emulator: MemoryEmulator) -> None:
+    async with publisher_of(emulator) as publisher:
+        flights = await publisher.publish_many(
+            TOPIC,
+            [b"a", (b"b", {"own": "1"}), (b"c", {"all": "mine"})],
+            attributes={"all": "ours"},
+            ordering_key="k",
+        )
+        found = [emulator.message(await flight.ack) for flight in flights]
+
+        assert [message.data for message in found] == [b"a", b"b", b"c"]
+        assert [message.attributes for message in found] == [
+            *({"all": "ours"}, {"all": "ours", "own": "1"}, {"all": "mine"})
+        ]
+        assert {message.ordering_key for message in found} == {"k"}
+        assert await publisher.publish_many(TOPIC, []) == []
+
+
+@virtual
+async def test_of_many_messages_none_is_published_if_one_cannot_be(
+    emulator: MemoryEmulator,
+) -> None:
+    async with publisher_of(emulator) as publisher:
+        with pytest.raises(ConfigError, match=r"messages\[1\]: data must be bytes, not str"):
+            await publisher.publish_many(TOPIC, [b"a", ("b", {})])  # type: ignore[list-item]
+        with pytest.raises(ConfigError, match=r"messages\[0\]: "):
+            await publisher.publish_many(TOPIC, [17])  # type: ignore[list-item]
+
+    assert stored(emulator) == []
+
+
+@virtual
+async def test_many_messages_wait_for_room(emulator: MemoryEmulator) -> None:
+    """However many they are, half of the queue is left for others."""
+    emulator.faults.delay("Publish", 1, times=1_000)
+    async with publisher_of(
+        emulator, max_in_flight=10, queue=QueueLimit(max_messages=100, when_full="error")
+    ) as publisher:
+        many = asyncio.create_task(publisher.publish_many(TOPIC, [b"%d" % n for n in range(500)]))
+        await asyncio.sleep(5.5)
+        assert publisher.queued <= 100
+        publisher.publish(TOPIC, b"between")
+        flights = await many
+
+        assert all(flight.published_at is not None for flight in flights)
+    assert len(stored(emulator)) == 501
+
+
+@virtual
+async def test_who_is_cancelled_takes_back_what_has_not_departed(
+    emulator: MemoryEmulator,
+) -> None:
+    emulator.faults.delay("Publish", 1, times=1_000)
+    async with publisher_of(emulator, max_in_flight=10) as publisher:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(2.5):
+                await publisher.publish_many(TOPIC, [b"%d" % n for n in range(500)])
+
+        assert publisher.queued == 0
+    assert stored(emulator) == [b"%d" % n for n in range(30)]
+
+
+# What Pub/Sub does not have
+
+
+@pytest.mark.parametrize(
+    ("arguments", "instead"),
+    [
+        ({"deliver_at": 5}, "nack(delay=...)"),
+        ({"transaction": object()}, "outbox"),
+        ({"expected_last_sequence": 5}, "Deduplicator"),
+        ({"message_group": "a"}, "use ordering_key"),
+        ({"headers": {}}, "use attributes"),
+    ],
+)
+@virtual
+async def test_what_other_systems_have_is_refused_with_what_to_use_instead(
+    emulator: MemoryEmulator, arguments: dict[str, object], instead: str
+) -> None:
+    """R18, R22, M20: delayed and transactional messages, and expectations."""
+    async with publisher_of(emulator) as publisher:
+        with pytest.raises(UnsupportedError, match=re.escape(instead)):
+            publisher.publish(TOPIC, b"x", **arguments)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=re.escape("attributes={'colour': ...}")):
+            publisher.publish(TOPIC, b"x", colour="red")  # type: ignore[arg-type]
+    assert stored(emulator) == []
