@@ -327,11 +327,7 @@ class Departures(Generic[P]):
     def refuse(self, topic: str) -> list[Batch[P]]:
         """Everything that waits for a topic, not to be sent."""
         self._blocked.discard(topic)
-        batches = []
-        for lane in self._of_topic(topic):
-            batches += self._take_all_of(lane)
-            self._forget_if_idle(lane)
-        return batches
+        return [batch for lane in self._of_topic(topic) for batch in self._take_all_of(lane)]
 
     def _of_topic(self, topic: str) -> list[Lane[P]]:
         return [lane for lane in self._lanes.values() if lane.topic == topic]

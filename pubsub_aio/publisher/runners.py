@@ -190,7 +190,7 @@ class Runners:
         task = tasks.create_task(self._sending.send(batch))
         self._sends[batch] = task
         task.add_done_callback(lambda _: self._sends.pop(batch, None))
-        # In the next turn of the loop: the task begins, the listener hears of it, and then all others.
+        # In the next turn of the loop the task begins, then the listener hears of it, then others.
         if self.listening:
             loop.call_soon(self._fates.published, batch, list(batch.passengers))
         self.queue.left(batch)

@@ -1,0 +1,206 @@
+"""Ordering keys: one batch in flight a key, pausing and resuming."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pubsub_aio import (
+    Batching,
+    ConfigError,
+    KeyPausedError,
+    NoResponseFromTopicError,
+    NotFoundError,
+    PublishTimeoutError,
+)
+from pubsub_aio.testing import MemoryEmulator
+from tests.publisher.conftest import TOPIC, Listener, publisher_of, stored
+from tests.subscriber.conftest import Tapped, now, virtual
+
+
+@virtual
+async def test_one_batch_of_a_key_is_in_flight_at_a_time(emulator: MemoryEmulator) -> None:
+    emulator.faults.delay("Publish", 1, times=100)
+    tap = Tapped(emulator.transport())
+    async with publisher_of(emulator, tap, batching=Batching(max_messages=2)) as publisher:
+        for number in range(5):
+            publisher.publish(TOPIC, b"a%d" % number, ordering_key="a")
+        publisher.publish(TOPIC, b"b0", ordering_key="b")
+        await asyncio.sleep(0.5)
+
+        assert (publisher.in_flight, publisher.queued) == (3, 3)
+    assert tap.times("Publish") == [0, 0, 1, 2]
+    assert [data for data in stored(emulator) if data[:1] == b"a"] == [
+        b"a%d" % number for number in range(5)
+    ]
+
+
+@virtual
+async def test_options_of_a_message_do_not_let_it_overtake(emulator: MemoryEmulator) -> None:
+    emulator.faults.delay("Publish", 1, times=100)
+    async with publisher_of(emulator) as publisher:
+        for number in range(6):
+            timeout = 30 if number % 2 else 40
+            publisher.publish(TOPIC, b"%d" % number, ordering_key="k", timeout=timeout)
+
+    assert stored(emulator) == [b"%d" % number for number in range(6)]
+
+
+@virtual
+async def test_a_failure_pauses_its_key(emulator: MemoryEmulator) -> None:
+    """What waits behind it fails, what is published after it is refused, until it is resumed."""
+    emulator.faults.fail("Publish", "UNAVAILABLE")
+    listener = Listener()
+    async with publisher_of(
+        emulator, batching=Batching(max_messages=1), listener=listener
+    ) as publisher:
+        failed, behind = (publisher.publish(TOPIC, data, ordering_key="k") for data in (b"1", b"2"))
+        other = publisher.publish(TOPIC, b"other", ordering_key="l")
+        waiting = asyncio.ensure_future(behind)
+        with pytest.raises(NoResponseFromTopicError):
+            await failed.ack
+        with pytest.raises(KeyPausedError, match="ordering key 'k' is paused") as caught:
+            await behind.ack
+        with pytest.raises(KeyPausedError):
+            await waiting
+        assert isinstance(caught.value.__cause__, NoResponseFromTopicError)
+        assert (caught.value.topic, caught.value.ordering_key) == (failed.topic, "k")
+        with pytest.raises(KeyPausedError) as raised:
+            publisher.publish(TOPIC, b"3", ordering_key="k")
+        assert isinstance(raised.value.__cause__, NoResponseFromTopicError)
+        with pytest.raises(KeyPausedError):
+            await publisher.publish_many(TOPIC, [b"3"], ordering_key="k")
+        await other.ack
+        assert publisher.paused_keys() == [(failed.topic, "k")]
+
+        publisher.resume(TOPIC, "k")
+        assert publisher.paused_keys() == []
+        for data in (b"1", b"2"):
+            await publisher.publish(TOPIC, data, ordering_key="k").ack
+    assert [data for data in stored(emulator) if data != b"other"] == [b"1", b"2"]
+    assert listener.events(b"2")[0] == "completed_exceptionally"
+
+
+@virtual
+async def test_all_keys_may_be_resumed_at_once(emulator: MemoryEmulator) -> None:
+    emulator.faults.fail("Publish", "UNAVAILABLE", times=3)
+    async with publisher_of(emulator, listener=Listener()) as publisher:
+        flights = [publisher.publish(TOPIC, b"x", ordering_key=key) for key in "abc"]
+        await asyncio.gather(*(flight.ack for flight in flights), return_exceptions=True)
+        assert len(publisher.paused_keys()) == 3
+
+        publisher.resume_all()
+        assert publisher.paused_keys() == []
+        for key in "abc":
+            await publisher.publish(TOPIC, b"x", ordering_key=key).ack
+
+
+@virtual
+async def test_a_key_may_go_on_by_itself_after_a_while(emulator: MemoryEmulator) -> None:
+    emulator.faults.fail("Publish", "UNAVAILABLE")
+    async with publisher_of(emulator, resume_after=30, listener=Listener()) as publisher:
+        publisher.publish(TOPIC, b"x", ordering_key="k")
+        await asyncio.sleep(29.9)
+        with pytest.raises(KeyPausedError):
+            publisher.publish(TOPIC, b"y", ordering_key="k")
+        await asyncio.sleep(0.2)
+        await publisher.publish(TOPIC, b"y", ordering_key="k").ack
+
+
+@virtual
+async def test_a_key_that_failed_again_waits_for_its_own_time(emulator: MemoryEmulator) -> None:
+    emulator.faults.fail("Publish", "UNAVAILABLE", times=2)
+    async with publisher_of(emulator, resume_after=30, listener=Listener()) as publisher:
+        publisher.publish(TOPIC, b"x", ordering_key="k")
+        await asyncio.sleep(20)
+        publisher.resume(TOPIC, "k")
+        publisher.publish(TOPIC, b"x", ordering_key="k")
+        await asyncio.sleep(20)
+        assert publisher.paused_keys()
+        await asyncio.sleep(11)
+        assert not publisher.paused_keys()
+
+
+@virtual
+async def test_after_a_timeout_a_key_waits_until_the_request_has_ended(
+    emulator: MemoryEmulator,
+) -> None:
+    """What may still arrive is not overtaken, resumed or not."""
+    emulator.faults.delay("Publish", 8)
+    async with publisher_of(emulator) as publisher:
+        late = publisher.publish(TOPIC, b"late", ordering_key="k")
+        with pytest.raises(PublishTimeoutError):
+            await late.ack
+        assert now() == 5
+        publisher.resume(TOPIC, "k")
+        after = publisher.publish(TOPIC, b"after", ordering_key="k")
+        await after.ack
+
+        assert now() == 8
+    assert stored(emulator) == [b"late", b"after"]
+
+
+@virtual
+async def test_the_end_does_not_wait_for_a_request_that_has_timed_out(
+    emulator: MemoryEmulator,
+) -> None:
+    emulator.faults.delay("Publish", 1_000)
+    async with publisher_of(emulator, listener=Listener()) as publisher:
+        publisher.publish(TOPIC, b"late", ordering_key="k")
+
+    assert now() == 5
+
+
+@virtual
+async def test_a_key_of_a_topic_that_is_not_there_is_paused_too(emulator: MemoryEmulator) -> None:
+    async with publisher_of(emulator) as publisher:
+        flights = [publisher.publish("nowhere", b"x", ordering_key="k") for _ in range(2)]
+        for flight in flights:
+            with pytest.raises(NotFoundError):
+                await flight.ack
+        emulator.create_topic("nowhere")
+        with pytest.raises(KeyPausedError):
+            publisher.publish("nowhere", b"y", ordering_key="k")
+        publisher.resume("nowhere", "k")
+        await publisher.publish("nowhere", b"y", ordering_key="k").ack
+    assert stored(emulator, "nowhere") == [b"y"]
+
+
+@virtual
+async def test_many_messages_of_a_key_stop_at_the_first_that_fails(
+    emulator: MemoryEmulator,
+) -> None:
+    emulator.faults.delay("Publish", 1)
+    emulator.faults.fail("Publish", "UNAVAILABLE")
+    async with publisher_of(
+        emulator, max_in_flight=10, batching=Batching(max_messages=10)
+    ) as publisher:
+        flights = await publisher.publish_many(
+            TOPIC, [b"%d" % number for number in range(20_000)], ordering_key="k"
+        )
+        outcomes = await asyncio.gather(*(one.ack for one in flights), return_exceptions=True)
+
+    assert [type(outcome).__name__ for outcome in outcomes[:20]] == (
+        ["str"] * 10 + ["NoResponseFromTopicError"] * 10
+    )
+    assert {type(outcome).__name__ for outcome in outcomes[20:]} == {"KeyPausedError"}
+    assert stored(emulator) == [b"%d" % number for number in range(10)]
+
+
+@virtual
+async def test_ordering_may_be_off(emulator: MemoryEmulator) -> None:
+    """R11: a key where there is no ordering is a mistake."""
+    async with publisher_of(emulator, enable_message_ordering=False) as publisher:
+        with pytest.raises(ConfigError, match="ordering_key: this publisher has enable_message"):
+            publisher.publish(TOPIC, b"x", ordering_key="k")
+        await publisher.publish(TOPIC, b"x").ack
+
+
+@virtual
+async def test_keys_that_have_nothing_to_do_are_forgotten(emulator: MemoryEmulator) -> None:
+    async with publisher_of(emulator) as publisher:
+        for number in range(1_000):
+            await publisher.publish(TOPIC, b"x", ordering_key=f"k{number}").ack
+
+        assert len(publisher._departures) == 0
