@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 from typing import cast
 
-from pubsub_aio._core.attempts import Again, Attempts
+from pubsub_aio._core.attempts import FLOW_CONTROL, Again, Attempts
 from pubsub_aio._core.compression import pays
 from pubsub_aio._core.departures import Batch
 from pubsub_aio._wire import publishing
@@ -104,7 +104,8 @@ class Sending:
             try:
                 return await self._call(batch, site, _attempt_timeout(terms))
             except ServiceError as error:
-                tried.append(site)
+                if error.code != FLOW_CONTROL:  # who asks to wait is asked again
+                    tried.append(site)
                 self._sites.failed(site, error, topic)
                 verdict = attempts.failed(
                     error.code,
