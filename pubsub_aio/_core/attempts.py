@@ -38,6 +38,7 @@ class Attempts:
         self._ends_at = ends_at
         self._failures = 0
         self._waits = 0
+        self._last_wait = 0.0
 
     def failed(
         self, code: str, retry_delay: float | None, *, untried: bool, now: float, chance: float
@@ -65,11 +66,12 @@ class Attempts:
 
     def _next_wait(self, policy: RetryPolicy, chance: float) -> float:
         waits = policy.wait if isinstance(policy.wait, tuple) else (policy.wait,)
-        beyond = max(0, self._waits - len(waits) + 1)
-        wait = waits[min(self._waits, len(waits) - 1)] * policy.multiplier ** min(beyond, 60)
+        if self._waits < len(waits):
+            self._last_wait = min(waits[self._waits], policy.max_wait)
+        else:
+            self._last_wait = min(self._last_wait * policy.multiplier, policy.max_wait)
         self._waits += 1
-        wait = min(wait, policy.max_wait)
-        return wait * chance if policy.jitter else wait
+        return self._last_wait * chance if policy.jitter else self._last_wait
 
 
 def _worth_another(policy: RetryPolicy, code: str, retry_delay: float | None) -> bool:

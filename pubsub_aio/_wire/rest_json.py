@@ -77,10 +77,9 @@ def as_http(rpc: Rpc, request: Message) -> tuple[str, str, bytes]:
     Raises:
         InvalidRequestError: There is no path for such a name, or no JSON for such a value.
     """
-    if isinstance(request, schema.PublishRequest):
-        return _publish(request)
     try:
-        fields: Json = json_format.MessageToDict(request, descriptor_pool=schema.pool)
+        fields: Json = _published(request) if rpc.name == "Publish" else {}
+        fields = fields or json_format.MessageToDict(request, descriptor_pool=schema.pool)
     except (ValueError, json_format.Error) as error:  # such as a time beyond the year 9999
         raise service_error("INVALID_ARGUMENT", str(error)) from error
     for route in _ROUTES[rpc.name]:
@@ -98,21 +97,19 @@ def as_http(rpc: Rpc, request: Message) -> tuple[str, str, bytes]:
     return route.verb, path, b"" if body is None else json.dumps(body).encode()
 
 
-def _publish(request: schema.PublishRequest) -> tuple[str, str, bytes]:
-    """The same for messages: as JSON they are written five times as fast as protobuf does it."""
-    (route,) = _ROUTES["Publish"]
-    if not route.shape.fullmatch(request.topic):
-        raise _no_name(route, request.topic)
+def _published(request: Any) -> Json:
+    """A Publish's fields, five times as fast as protobuf writes them; none if not as usual."""
     messages = []
     for message in request.messages:
+        if message.message_id or message.HasField("publish_time"):  # the service's to give
+            return {}
         fields: Json = {"data": base64.b64encode(message.data).decode()}
         if message.attributes:
             fields["attributes"] = dict(message.attributes)
         if message.ordering_key:
             fields["orderingKey"] = message.ordering_key
         messages.append(fields)
-    path = f"{route.head}{quote(request.topic, safe='/')}{route.tail}"
-    return route.verb, path, json.dumps({"messages": messages}).encode()
+    return {"topic": request.topic, "messages": messages}
 
 
 def _no_name(route: _Route, name: str) -> ServiceError:

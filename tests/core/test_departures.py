@@ -1,0 +1,321 @@
+"""What waits to be published: batches, lanes, order, and what may not go."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pubsub_aio._core.departures import Batch, Departures, Lane
+
+NOT_BATCHED, OTHER = object(), object()
+
+
+class Passenger:
+    """A message with a name and a size."""
+
+    batch: Batch[Passenger]
+    index: int
+
+    def __init__(self, name: str, size: int = 1) -> None:
+        self.name = name
+        self.wire = b"x" * size
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def queue(
+    max_messages: int = 3, max_bytes: int = 100, max_latency: float = 0.0, max_paused: int = 10
+) -> Departures[Passenger]:
+    return Departures(
+        max_messages=max_messages,
+        max_bytes=max_bytes,
+        max_latency=max_latency,
+        max_paused=max_paused,
+    )
+
+
+def put(
+    departures: Departures[Passenger],
+    *names: str,
+    topic: str = "t",
+    key: str = "",
+    size: int = 1,
+    options: object = NOT_BATCHED,
+) -> list[Passenger]:
+    made = [Passenger(name, size) for name in names]
+    for one in made:
+        departures.add(departures.lane(topic, key, options), one, one.wire, options)
+    return made
+
+
+def take(departures: Departures[Passenger], room: int = 1_000, now: float = 0.0) -> list[str]:
+    """The names of those who leave next, together."""
+    departures.poll(now=now)
+    batch = departures.take(room)
+    return [] if batch is None else [one.name for one in batch.passengers]
+
+
+def take_all(departures: Departures[Passenger], now: float = 0.0) -> list[str]:
+    found = []
+    while names := take(departures, now=now):
+        found.append("".join(names))
+    return found
+
+
+def test_what_waits_goes_together() -> None:
+    departures = queue()
+    put(departures, *"abcde")
+    assert (departures.count, departures.size) == (5, 5)
+
+    assert take_all(departures) == ["abc", "de"]
+    assert (departures.count, departures.size) == (0, 0)
+
+
+def test_a_batch_is_full_by_bytes_too_and_what_is_larger_goes_alone() -> None:
+    departures = queue(max_bytes=10)
+    put(departures, "a", size=6)
+    put(departures, "b", size=4)
+    put(departures, "c", size=30)
+    put(departures, "d", size=1)
+
+    assert take_all(departures) == ["ab", "c", "d"]
+
+
+def test_a_message_waits_for_others_only_as_long_as_told() -> None:
+    departures = queue(max_latency=5.0)
+    put(departures, "a")
+    assert departures.poll(now=10.0) == 15.0
+    put(departures, "b")
+    assert take(departures, now=14.9) == []
+    assert take(departures, now=15.0) == ["a", "b"]
+    assert departures.poll(now=15.0) == math.inf
+
+
+def test_a_full_batch_does_not_wait() -> None:
+    departures = queue(max_latency=5.0)
+    put(departures, *"abcd")
+
+    assert take(departures) == ["a", "b", "c"]
+    assert take(departures) == []
+    assert take(departures, now=5.0) == ["d"]
+
+
+def test_when_flushed_nothing_waits() -> None:
+    """M25: a drain does not wait for more to come."""
+    departures = queue(max_latency=5.0)
+    put(departures, "a")
+    departures.flush()
+    assert take(departures) == ["a"]
+    put(departures, "b")
+    assert take(departures) == ["b"]
+
+
+def test_no_more_leave_than_there_is_room_for() -> None:
+    """M27: a batch is parted, and each knows its place afterwards."""
+    departures = queue()
+    passengers = put(departures, *"abc")
+
+    assert take(departures, room=0) == []
+    assert take(departures, room=2) == ["a", "b"]
+    assert [(one.index, len(one.batch)) for one in passengers] == [(0, 2), (1, 2), (0, 1)]
+    assert take(departures, room=2) == ["c"]
+
+
+def test_topics_and_options_do_not_mix_and_have_their_turns() -> None:
+    departures = queue()
+    put(departures, *"abcd")
+    put(departures, *"ef", topic="u")
+    put(departures, *"g", options=OTHER)
+
+    assert take_all(departures) == ["abc", "ef", "g", "d"]
+
+
+def test_one_batch_of_a_key_is_away_at_a_time() -> None:
+    """P13: the next leaves when that one was answered."""
+    departures = queue()
+    passengers = put(departures, *"abcd", key="k")
+    put(departures, *"x", key="l")
+
+    assert take_all(departures) == ["abc", "x"]
+    departures.landed(passengers[0].batch.lane)
+    assert take_all(departures) == ["d"]
+
+
+def test_a_key_has_one_line_whatever_the_options() -> None:
+    departures = queue()
+    put(departures, "a", key="k")
+    passengers = put(departures, "b", key="k", options=OTHER)
+    put(departures, "c", key="k")
+
+    found = []
+    while names := take(departures):
+        found.append(names)
+        departures.landed(passengers[0].batch.lane)
+    assert found == [["a"], ["b"], ["c"]]
+
+
+def test_a_message_may_be_taken_back() -> None:
+    departures = queue()
+    a, b, c, d = put(departures, *"abcd")
+    departures.withdraw(b)
+    assert (departures.count, departures.size) == (3, 3)
+
+    assert take(departures) == ["a", "c"]
+    assert (a.index, c.index) == (0, 1)
+    departures.withdraw(d)
+    assert take(departures) == []
+    assert (departures.count, departures.size) == (0, 0)
+
+
+def test_a_key_of_which_all_was_taken_back_is_forgotten() -> None:
+    departures = queue()
+    (a,) = put(departures, "a", key="k")
+    departures.withdraw(a)
+    assert take(departures) == []
+    assert len(departures) == 0
+
+
+def test_nothing_departs_to_a_topic_that_is_not_known_yet() -> None:
+    """R9: what was blocked goes as soon as it is not."""
+    departures = queue()
+    departures.block("t")
+    put(departures, *"abcd")
+    put(departures, *"x", key="k")
+    put(departures, *"y", topic="u")
+
+    assert take_all(departures) == ["y"]
+    departures.unblock("t")
+    assert take_all(departures) == ["abc", "x", "d"]
+
+
+def test_a_topic_that_is_not_there_gives_back_what_waits_for_it() -> None:
+    departures = queue()
+    departures.block("t")
+    put(departures, *"abcd")
+    put(departures, *"y", topic="u")
+
+    refused = departures.refuse("t")
+    assert [[one.name for one in batch.passengers] for batch in refused] == [
+        *(["a", "b", "c"], ["d"])
+    ]
+    assert all(batch.gone for batch in refused)
+    assert (departures.count, take_all(departures)) == (1, ["y"])
+
+
+def test_a_paused_key_gives_back_what_waits_and_goes_on_when_resumed() -> None:
+    departures = queue()
+    passengers = put(departures, *"abcde", key="k")
+    assert take(departures) == ["a", "b", "c"]
+    lane: Lane[Passenger] = passengers[0].batch.lane
+    error = ValueError()
+
+    (behind,) = departures.pause(lane, error)
+    departures.landed(lane)
+    assert [one.name for one in behind.passengers] == ["d", "e"]
+    assert (departures.paused(), lane.paused_by) == ([lane], error)
+    assert departures.lane("t", "k", OTHER) is lane
+    assert departures.resume("t", "k")
+    assert not departures.resume("t", "k")
+    assert (departures.paused(), len(departures)) == ([], 0)
+
+
+def test_when_too_many_keys_are_paused_all_are() -> None:
+    """What is remembered of failures is bounded."""
+    departures = queue(max_paused=2)
+    for key in "abc":
+        (one,) = put(departures, key, key=key)
+        assert take(departures) == [key]
+        assert not departures.all_paused
+        departures.pause(one.batch.lane, ValueError())
+        departures.landed(one.batch.lane)
+    assert departures.all_paused
+
+    departures.resume_all()
+    assert (departures.all_paused, departures.paused(), len(departures)) == (False, [], 0)
+
+
+def test_lanes_with_nothing_to_do_can_be_forgotten() -> None:
+    departures = queue()
+    put(departures, "a", topic="t")
+    put(departures, "b", topic="u")
+    assert take_all(departures) == ["a", "b"]
+    put(departures, "c", topic="u")
+
+    departures.forget_idle()
+    assert len(departures) == 1
+    assert take_all(departures) == ["c"]
+
+
+@given(st.data())
+def test_everyone_leaves_once_in_order_and_within_the_limits(data: st.DataObject) -> None:
+    """M25, M30, P13: whatever is added, taken back, paused and taken, in whatever order."""
+    max_messages, max_bytes = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 12))
+    departures = queue(max_messages, max_bytes, max_latency=data.draw(st.sampled_from([0.0, 2.0])))
+    waiting: dict[str, list[Passenger]] = defaultdict(list)
+    away: list[Lane[Passenger]] = []
+    now = 0.0
+
+    def left(batch: Batch[Passenger]) -> None:
+        line = waiting[batch.lane.ordering_key]
+        names = [one.name for one in batch.passengers]
+        assert [one.name for one in line[: len(names)]] == names
+        del line[: len(names)]
+        assert all(one.batch is batch for one in batch.passengers)
+        assert [one.index for one in batch.passengers] == list(range(len(names)))
+
+    for step in range(data.draw(st.integers(0, 60))):
+        action = data.draw(st.sampled_from(["add", "add", "take", "land", "withdraw", "pause"]))
+        if action == "add":
+            key = data.draw(st.sampled_from(["", "k", "l"]))
+            (one,) = put(
+                departures,
+                f"{key}{step}",
+                key=key,
+                size=data.draw(st.integers(1, 6)),
+                options=data.draw(st.sampled_from([NOT_BATCHED, OTHER])) if key else NOT_BATCHED,
+            )
+            waiting[key].append(one)
+        elif action == "take":
+            now += data.draw(st.floats(0, 3))
+            departures.poll(now=now)
+            room = data.draw(st.integers(0, 5))
+            batch = departures.take(room)
+            if batch is not None:
+                assert 1 <= len(batch) <= min(room, max_messages)
+                assert batch.size <= max_bytes or len(batch) == 1
+                left(batch)
+                if batch.lane.ordering_key:
+                    assert batch.lane not in away
+                    away.append(batch.lane)
+        elif action == "land" and away:
+            departures.landed(away.pop(0))
+        elif action == "withdraw" and (line := data.draw(st.sampled_from(["", "k", "l"]))):
+            if waiting[line]:
+                one = waiting[line].pop(data.draw(st.integers(0, len(waiting[line]) - 1)))
+                departures.withdraw(one)
+        elif action == "pause" and away:
+            lane = away.pop(0)
+            for batch in departures.pause(lane, ValueError()):
+                left(batch)
+            assert not waiting[lane.ordering_key]
+            departures.landed(lane)
+            departures.resume(lane.topic, lane.ordering_key)
+        everybody = [one for line in waiting.values() for one in line]
+        assert departures.count == len(everybody)
+        assert departures.size == sum(len(one.wire) for one in everybody)
+
+    departures.flush()
+    while departures.count:
+        departures.poll(now=now)
+        batch = departures.take(1_000)
+        if batch is None:
+            departures.landed(away.pop(0))
+            continue
+        left(batch)
+        if batch.lane.ordering_key:
+            away.append(batch.lane)
+    assert not any(waiting.values())
