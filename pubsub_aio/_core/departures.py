@@ -10,6 +10,11 @@ MAX_PAUSED = 100_000
 """Ordering keys that may be paused one by one; past this all of them are."""
 
 
+_INHERITED = (
+    *("announced", "asked_for", "attempts", "awaited", "ends_at", "publish_time", "published_at"),
+)
+
+
 class Passenger(Protocol):
     """A message, as far as it matters here: it knows its batch, and its place there."""
 
@@ -24,7 +29,18 @@ class Batch(Generic[P]):
     """Messages of a lane that go in one request, and what has become of them."""
 
     __slots__ = (
-        *("asked_for", "attempts", "awaited", "due", "due_at", "ends_at", "error", "gone", "lane"),
+        *(
+            "announced",
+            "asked_for",
+            "attempts",
+            "awaited",
+            "due",
+            "due_at",
+            "ends_at",
+            "error",
+            "gone",
+            "lane",
+        ),
         *("message_ids", "options", "passengers", "publish_time", "published_at", "size"),
         *("wires", "withdrawn"),
     )
@@ -48,6 +64,8 @@ class Batch(Generic[P]):
         """Whether somebody waits for one of them to leave."""
         self.asked_for = False
         """Whether somebody has asked for the fate of one of them."""
+        self.announced = False
+        """Whether its departure was told."""
         self.attempts = 0
         self.published_at: float | None = None
         self.publish_time: object = None
@@ -76,7 +94,7 @@ class Batch(Generic[P]):
     def split(self, count: int) -> Batch[P]:
         """Part with the first messages, which become a batch of their own."""
         first = Batch(self.lane, self.options)
-        for name in ("awaited", "asked_for", "attempts", "published_at", "publish_time", "ends_at"):
+        for name in _INHERITED:
             setattr(first, name, getattr(self, name))
         both = list(zip(self.passengers, self.wires, strict=True))
         first._adopt(both[:count])

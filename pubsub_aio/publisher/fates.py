@@ -31,10 +31,11 @@ class Fates:
         self._resume_after = resume_after
         self._resumes: deque[tuple[float, Lane[Flight], BaseException]] = deque()
 
-    def published(self, batch: Batch[Flight], flights: list[Flight]) -> None:
+    def published(self, batch: Batch[Flight]) -> None:
         """A batch is on its way."""
-        if batch.error is None:  # else it was stopped in this very moment
-            self._listening.tell("published", flights)
+        if not batch.announced:
+            batch.announced = True
+            self._listening.tell("published", batch.passengers)
 
     def acked(self, batch: Batch[Flight], message_ids: list[str]) -> None:
         """A batch has its message ids."""
@@ -47,6 +48,8 @@ class Fates:
         batch.error = error
         if batch.published_at is None:
             self._queue.left(batch)
+        else:
+            self.published(batch)  # which may be due in this very moment
         self.failed(batch)
         lane = batch.lane
         if lane.ordering_key and now < math.inf:

@@ -192,7 +192,7 @@ class Runners:
         task.add_done_callback(lambda _: self._sends.pop(batch, None))
         # In the next turn of the loop the task begins, then the listener hears of it, then others.
         if self.listening:
-            loop.call_soon(self._fates.published, batch, list(batch.passengers))
+            loop.call_soon(self._fates.published, batch)
         self.queue.left(batch)
         if batch.ends_at < now + self._options.poll_time:
             self._news[FLIGHTS].set()
