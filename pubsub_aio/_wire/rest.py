@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import gzip
+import io
 import ssl
 import urllib.request
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from google.auth.credentials import Credentials
 
 _PREFIX = "/v1"
+_LARGE = 1 << 20  # bytes of a body that aiohttp sends in pieces, so as not to block the loop
 
 
 class RestTransport:
@@ -200,7 +202,7 @@ class _Client(SubscriberClient):
             self._api_root + path.removeprefix(_PREFIX),
             headers,
             auto_raise_for_status=False,
-            data=body or None,
+            data=io.BytesIO(body) if len(body) > _LARGE else body or None,
             timeout=aiohttp.ClientTimeout(),  # the caller's covers the credentials too
             allow_redirects=False,
             trace_request_ctx=request,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -57,3 +58,31 @@ def http(status: str, body: bytes, *headers: str) -> bytes:
     if not any(header.startswith(("Content-Length", "Transfer")) for header in headers):
         lines.append(f"Content-Length: {len(body)}")
     return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+@contextlib.asynccontextmanager
+async def counting(server: str) -> AsyncIterator[tuple[str, Counter[str]]]:
+    """A way to a server that counts the bytes in each direction."""
+    host, port = server.split(":")
+    counts: Counter[str] = Counter()
+
+    async def pump(name: str, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        while data := await source.read(65_536):
+            counts[name] += len(data)
+            sink.write(data)
+            await sink.drain()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server_reader, server_writer = await asyncio.open_connection(host, int(port))
+        async with asyncio.TaskGroup() as tasks:
+            back = tasks.create_task(pump("to client", server_reader, writer))
+            try:
+                await pump("to server", reader, server_writer)
+            finally:
+                back.cancel()
+                server_writer.close()
+                with contextlib.suppress(OSError):
+                    await server_writer.wait_closed()
+
+    async with serving(handle) as address:
+        yield address, counts
