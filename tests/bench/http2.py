@@ -25,7 +25,7 @@ _FRAME = 16_384
 _GATHERED = 65_536
 """Bytes that are sent at once: a system call costs more than all the rest."""
 
-_METHOD = re.compile(rb"/google\.pubsub\.v1\.Subscriber/([A-Za-z]+)")
+_METHOD = re.compile(rb"/google\.pubsub\.v1\.[A-Za-z]+/([A-Za-z]+)")
 """In a block of headers. With a table of size 0 grpcio spells every header out."""
 
 # `:status: 200` is an entry of HPACK's static table; the others are spelled out.
