@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import urllib.error
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 _TIMEOUT = 90.0
+_KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**40)}
+"""Memory that was used once is used again: to be given it by the system costs more than the rest
+of what a server does with a long request."""
 
 
 async def serve(service: Service, application: web.Application) -> None:
@@ -40,7 +44,9 @@ async def serve(service: Service, application: web.Application) -> None:
 def serving(module: str) -> Iterator[dict[str, str]]:
     """The addresses of the server in a module, which runs meanwhile."""
     command = [sys.executable, "-m", module]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, env={**os.environ, **_KEEP_MEMORY}, stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             assert process.stdout is not None
             addresses: dict[str, str] = json.loads(process.stdout.readline())
