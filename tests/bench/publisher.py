@@ -41,7 +41,6 @@ ROWS = (
     Row(OURS, LONG, 100_000),
     Row(GOOGLE, LONG, 20_000),
     Row(MANY, LONG, 100_000),
-    Row(TUNED, LONG, 20_000),
 )
 """Messages for about a second's worth of CPU each; what is compared has its turns close together,
 for the speed of a machine changes within seconds."""
@@ -51,7 +50,7 @@ CHOICES: dict[str, tuple[Settings, ...]] = {
         {"max_messages": 1_000, "max_bytes": 9_000_000, "max_latency": latency}
         for latency in (0.01, 0.05, 0.2)
     ),
-    AIO: ({"at_once": 1}, {"at_once": 4}, {"at_once": 10}),
+    AIO: ({"at_once": 1}, {"at_once": 4}),
 }
 """The best of them counts in each round."""
 
@@ -65,7 +64,6 @@ COMPARED: tuple[tuple[str, str, int, float | None], ...] = (
     (BARE, MANY, SIZE, None),
     (GOOGLE, OURS, LONG, None),
     (GOOGLE, MANY, LONG, None),
-    (TUNED, OURS, LONG, None),
     (AIO, OURS, LONG, None),
     (BARE, OURS, LONG, None),
 )
