@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tests.bench.publisher_inbox import KEY
-from tests.bench.publisher_trial import PROJECT, Figures, Trial
+from tests.bench.publisher_trial import PROJECT, Figures, Trial, Window
 
 
 async def throughput(trial: Trial) -> Figures:
@@ -14,7 +12,7 @@ async def throughput(trial: Trial) -> Figures:
 
     topic = trial.topic
 
-    async def publish(messages: Sequence[tuple[bytes, str]]) -> list[str]:
+    async def publish(messages: Window) -> list[str]:
         flights = [
             publisher.publish(topic, data, attributes={KEY: value}) for data, value in messages
         ]
@@ -30,7 +28,7 @@ async def many(trial: Trial) -> Figures:
 
     topic = trial.topic
 
-    async def publish(messages: Sequence[tuple[bytes, str]]) -> list[str]:
+    async def publish(messages: Window) -> list[str]:
         asked = [(data, {KEY: value}) for data, value in messages]
         flights = await publisher.publish_many(topic, asked)
         return [await flight.ack for flight in flights]
@@ -45,7 +43,7 @@ async def managed(trial: Trial) -> Figures:
 
     topic = trial.topic
 
-    async def publish(messages: Sequence[tuple[bytes, str]]) -> list[str]:
+    async def publish(messages: Window) -> list[str]:
         flights = [
             await publisher.publish(topic, data, attributes={KEY: value})
             for data, value in messages

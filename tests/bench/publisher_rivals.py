@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tests.bench.publisher_inbox import KEY
-from tests.bench.publisher_trial import Figures, Trial
+from tests.bench.publisher_trial import Figures, Trial, Window
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -24,7 +23,7 @@ async def google(trial: Trial) -> Figures:
     client = PublisherClient(BatchSettings(**trial.settings))
     path = trial.path
 
-    async def publish(messages: Sequence[tuple[bytes, str]]) -> list[str]:
+    async def publish(messages: Window) -> list[str]:
         # It blocks the loop, which nobody else uses.
         futures = [client.publish(path, data, key=value) for data, value in messages]
         return [future.result() for future in futures]
@@ -40,7 +39,7 @@ async def gcloud_aio(trial: Trial) -> Figures:
 
     path, at_once = trial.path, trial.settings["at_once"]
 
-    async def publish(messages: Sequence[tuple[bytes, str]]) -> list[str]:
+    async def publish(messages: Window) -> list[str]:
         batches = _batches(messages)
         ids: list[str] = []
         for start in range(0, len(batches), at_once):
@@ -66,7 +65,7 @@ async def bare(trial: Trial) -> Figures:
 
     path = trial.path
 
-    async def publish(messages: Sequence[tuple[bytes, str]]) -> list[str]:
+    async def publish(messages: Window) -> list[str]:
         calls = []
         for batch in _batches(messages):
             request = schema.PublishRequest(topic=path)
@@ -85,5 +84,5 @@ async def bare(trial: Trial) -> Figures:
         return await trial.measure(publish)
 
 
-def _batches(messages: Sequence[tuple[bytes, str]]) -> list[Sequence[tuple[bytes, str]]]:
+def _batches(messages: Window) -> list[Window]:
     return [messages[start : start + _BATCH] for start in range(0, len(messages), _BATCH)]
