@@ -62,6 +62,7 @@ def plot(figures: Sequence[Figure], name: str, *, costs: Mapping[str, float] | N
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     costs = costs or {}
     heights = [0.55 * len(figures) + 1.6] + [0.4 * len(costs) + 1] * bool(costs)
@@ -80,6 +81,11 @@ def plot(figures: Sequence[Figure], name: str, *, costs: Mapping[str, float] | N
         axes.plot([figure.margin(figure.value)], [row], "D", color=colour, markersize=8)
     axes.axvline(1, color="black", linewidth=1)
     axes.set_xscale("log")
+    left, right = axes.get_xlim()
+    axes.set_xlim(min(left, 0.5), max(right, 2))
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_yticks(range(len(figures)))
     axes.set_yticklabels(
         [

@@ -17,11 +17,13 @@ import time
 from collections.abc import Iterator
 from statistics import median, quantiles
 
+from tests.bench.load_server import serving
 from tests.bench.report import Figure, plot
 from tests.bench.subscriber_clients import AIO, ARROW, BARE, CLIENTS, GOOGLE, HELD, OURS, SUSPENDS
-from tests.bench.subscriber_table import Row, Turn, print_costs
+from tests.bench.subscriber_table import Row, print_costs
 from tests.bench.subscriber_trial import MOST_HELD
-from tests.bench.subscriber_turns import Turns, serving
+from tests.bench.subscriber_turns import Turns
+from tests.bench.turn import Turn, direction
 
 ROWS = (
     Row(AIO, 100, 10_000),
@@ -65,7 +67,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=CLIENTS, default=list(CLIENTS))
     options = parser.parse_args()
     rounds, scale = (2, 5) if options.quick else (options.rounds, 1)
-    with serving() as addresses:
+    with serving("tests.bench.subscriber_server") as addresses:
         turns = Turns(addresses, options.only, scale)
         costs = throughput(turns, rounds)
         print_costs(costs)
@@ -89,7 +91,7 @@ def throughput(turns: Turns, rounds: int) -> dict[Row, list[Turn]]:
     """What each client takes for a message, round after round."""
     found: dict[Row, list[Turn]] = {row: [] for row in ROWS if row.client in turns.clients}
     for number in range(rounds):
-        for row, taken in list(found.items())[:: _direction(number)]:
+        for row, taken in list(found.items())[:: direction(number)]:
             choices = AIO_SETTINGS if row.client == AIO else ({},)
             tried = [
                 turns.cpu(row.client, row.count, per_response=row.per_response, settings=settings)
@@ -98,11 +100,6 @@ def throughput(turns: Turns, rounds: int) -> dict[Row, list[Turn]]:
             taken.append(min(tried, key=lambda turn: turn.cost))
         print(f"round {number + 1} of {rounds}", flush=True)
     return found
-
-
-def _direction(number: int) -> int:
-    """Forwards or backwards, turn by turn: what becomes slower favours neither side."""
-    return -1 if number % 2 else 1
 
 
 def ratios(costs: dict[Row, list[Turn]]) -> Iterator[Figure]:
@@ -171,7 +168,7 @@ def held(turns: Turns, rounds: int) -> Iterator[Figure]:
     for number in range(rounds):
         costs = {
             held: turns.cpu(HELD, HELD_COUNT, kind="held", held=held).cost
-            for held in (FEW_HELD, MOST_HELD)[:: _direction(number)]
+            for held in (FEW_HELD, MOST_HELD)[:: direction(number)]
         }
         few, many = costs[FEW_HELD], costs[MOST_HELD]
         print(f"{few:.2f} CPU s/M with {FEW_HELD:,} leases held, {many:.2f} with {MOST_HELD:,}")

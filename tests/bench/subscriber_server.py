@@ -16,8 +16,9 @@ from collections.abc import Callable
 from aiohttp import web
 
 from pubsub_aio._wire import schema
+from tests.bench.http2 import Call, Stream
+from tests.bench.load_server import serve
 from tests.bench.subscriber_feed import Feed
-from tests.bench.subscriber_http2 import Call, Connection, Stream
 
 _UNLIMITED = 10**9
 _PULL_TIMEOUT = 5.0
@@ -216,17 +217,7 @@ class Rest:
 async def main() -> None:
     """Serve until the process is ended."""
     feeds: dict[str, Feed] = {}
-    calls = Calls(feeds)
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Connection(calls), "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    runner = web.AppRunner(Rest(feeds).application(), access_log=None)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    rest_port = runner.addresses[0][1]
-    print(json.dumps({"grpc": f"127.0.0.1:{port}", "rest": f"127.0.0.1:{rest_port}"}), flush=True)
-    await server.serve_forever()
+    await serve(Calls(feeds), Rest(feeds).application())
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from tests.bench.turn import Turn
+
 
 @dataclass(frozen=True)
 class Row:
@@ -19,22 +21,6 @@ class Row:
     def title(self) -> str:
         """What the row is called."""
         return f"{self.client} ({self.per_response} a response)"
-
-
-@dataclass(frozen=True)
-class Turn:
-    """What a client took for its messages, and what the server counted meanwhile."""
-
-    count: int
-    cpu: float
-    wall: float
-    threads: int
-    totals: Mapping[str, float]
-
-    @property
-    def cost(self) -> float:
-        """CPU seconds a million messages."""
-        return self.cpu / self.count * 1e6
 
 
 def print_costs(costs: Mapping[Row, Sequence[Turn]]) -> None:

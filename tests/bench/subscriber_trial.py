@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import resource
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import psutil
 
+from tests.bench.load_server import ask
 from tests.bench.subscriber_feed import SIZE
+from tests.bench.turn import cpu_seconds
 
 Kind = Literal["cpu", "latency", "held", "renewals", "idle"]
 
@@ -26,7 +25,6 @@ WINDOW = 4_000
 
 MOST_HELD = 100_000
 
-_TIMEOUT = 90.0
 _ALL_HELD_WITHIN = 30.0
 
 
@@ -90,9 +88,9 @@ class Trial:
             return self._latency()
         if self.kind != "renewals":
             self._run(WARM_UP)
-        before, began = _cpu(), time.perf_counter()
+        before, began = cpu_seconds(), time.perf_counter()
         totals = self._rest() if self.kind in ("idle", "renewals") else self._run(self.count)
-        cpu, wall = _cpu() - before, time.perf_counter() - began
+        cpu, wall = cpu_seconds() - before, time.perf_counter() - began
         return {"cpu": cpu, "wall": wall, "threads": psutil.Process().num_threads(), **totals}
 
     async def measure_beside(
@@ -153,24 +151,5 @@ class Trial:
         return ask(self.rest, self.path, method, body, query)
 
 
-def ask(
-    rest: str, path: str, method: str, body: bytes | None = None, query: str = ""
-) -> dict[str, float]:
-    """Steer the server, or ask what it has counted."""
-    url = f"http://{rest}/bench/{path}{query}"
-    request = urllib.request.Request(url, data=body, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:  # noqa: S310 - our server
-            found: dict[str, float] = json.load(answer)
-    except urllib.error.HTTPError as error:
-        raise RuntimeError(error.read().decode()) from error
-    return found
-
-
 async def _ended(client: Running) -> None:
     await client
-
-
-def _cpu() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime

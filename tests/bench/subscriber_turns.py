@@ -1,33 +1,14 @@
-"""Starts the server and, one at a time, the clients; and checks that no work was left out."""
+"""Runs the clients, one at a time, and checks that no work was left out."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import json
-import subprocess
-import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any
 
-from tests.bench.subscriber_table import Turn
-from tests.bench.subscriber_trial import PROJECT, Kind, ask
-
-_TIMEOUT = 240.0
-_MEASURED = ("cpu", "wall", "threads")
-
-
-@contextlib.contextmanager
-def serving() -> Iterator[dict[str, str]]:
-    """The addresses of a server that runs meanwhile."""
-    command = [sys.executable, "-m", "tests.bench.subscriber_server"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            addresses: dict[str, str] = json.loads(process.stdout.readline())
-            yield addresses
-        finally:
-            process.terminate()
+from tests.bench.load_server import ask
+from tests.bench.subscriber_trial import PROJECT, Kind
+from tests.bench.turn import Turn, run_client
 
 
 class Turns:
@@ -65,7 +46,7 @@ class Turns:
             held=held,
             settings=settings or {},
         )
-        return _turn(count, figures)
+        return Turn.of(count, figures)
 
     def latencies(self, client: str, count: int) -> list[float]:
         """The seconds that each of `count` messages takes."""
@@ -74,7 +55,7 @@ class Turns:
 
     def rest(self, client: str, seconds: float, *, kind: Kind, held: int = 0) -> Turn:
         """What a client takes to do nothing, or only to renew leases."""
-        return _turn(0, self._run(client, kind, seconds=seconds, held=held))
+        return Turn.of(0, self._run(client, kind, seconds=seconds, held=held))
 
     def _run(
         self,
@@ -99,18 +80,9 @@ class Turns:
             "settings": settings or {},
             **self._addresses,
         }
-        command = [sys.executable, "-m", "tests.bench.subscriber_clients", json.dumps(asked)]
-        done = subprocess.run(
-            command, stdout=subprocess.PIPE, text=True, timeout=_TIMEOUT, check=True
-        )
+        found = run_client("tests.bench.subscriber_clients", asked)
         path = f"projects/{PROJECT}/subscriptions/{name}"
         totals = ask(self._addresses["rest"], path, "DELETE")
         if totals["wrong"] or totals["nacks"] or totals["acked"] != totals["sent"]:
             raise AssertionError(f"{client} left messages unacknowledged: {totals}")
-        found: dict[str, Any] = json.loads(done.stdout)
         return found
-
-
-def _turn(count: int, figures: dict[str, Any]) -> Turn:
-    cpu, wall, threads = (figures.pop(key) for key in _MEASURED)
-    return Turn(count=count, cpu=cpu, wall=wall, threads=threads, totals=figures)

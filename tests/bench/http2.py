@@ -22,10 +22,13 @@ _FIRST_WINDOW = 65_535
 _FRAME = 16_384
 """The most bytes in a frame that every peer accepts."""
 
+_HEAD = 5
+"""The bytes before each message: whether it is compressed, and its length."""
+
 _GATHERED = 65_536
 """Bytes that are sent at once: a system call costs more than all the rest."""
 
-_METHOD = re.compile(rb"/google\.pubsub\.v1\.Subscriber/([A-Za-z]+)")
+_METHOD = re.compile(rb"/google\.pubsub\.v1\.[A-Za-z]+/([A-Za-z]+)")
 """In a block of headers. With a table of size 0 grpcio spells every header out."""
 
 # `:status: 200` is an entry of HPACK's static table; the others are spelled out.
@@ -63,7 +66,8 @@ class Call:
         self.name = name
         self.window = window
         self.stream: Stream | None = None
-        self._incoming = bytearray()
+        self._incoming: list[bytes] = []
+        self._missing = _HEAD
         self._outgoing = b""
         self._trailers = b""
         self.ended = False
@@ -106,15 +110,16 @@ class Call:
 
     def feed(self, data: bytes) -> list[bytes]:
         """The messages that are complete with these bytes."""
-        self._incoming += data
-        messages, start = [], 0
-        while len(self._incoming) >= start + 5:
-            end = start + 5 + int.from_bytes(self._incoming[start + 1 : start + 5], "big")
-            if len(self._incoming) < end:
-                break
-            messages.append(bytes(self._incoming[start + 5 : end]))
+        self._incoming.append(data)
+        self._missing -= len(data)
+        if self._missing > 0:
+            return []
+        data, start, messages = b"".join(self._incoming), 0, []
+        while len(data) >= (end := start + _message_end(data[start : start + _HEAD])):
+            messages.append(data[start + _HEAD : end])
             start = end
-        del self._incoming[:start]
+        self._incoming = [data[start:]]
+        self._missing = end - len(data)
         return messages
 
 
@@ -123,7 +128,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._buffer = bytearray()
+        self._rest = b""
         self._calls: dict[int, Call] = {}
         self.window = self._stream_window = _FIRST_WINDOW
         self._unreported = 0
@@ -166,22 +171,19 @@ class Connection(asyncio.Protocol):
             self._write_gathered()
 
     def _take_in(self, data: bytes) -> None:
-        buffer, start = self._buffer, 0
-        buffer += data
-        if not self._preface_came:
-            if len(buffer) < len(_PREFACE):
-                return
+        data, start = self._rest + data, 0
+        if not self._preface_came and len(data) >= len(_PREFACE):
             self._preface_came, start = True, len(_PREFACE)
-        while len(buffer) >= start + 9:
-            length = int.from_bytes(buffer[start : start + 3], "big")
-            if len(buffer) < start + 9 + length:
+        while self._preface_came and len(data) >= start + 9:
+            length = int.from_bytes(data[start : start + 3], "big")
+            if len(data) < start + 9 + length:
                 break
-            kind, flags = buffer[start + 3], buffer[start + 4]
-            number = int.from_bytes(buffer[start + 5 : start + 9], "big")
-            payload = bytes(buffer[start + 9 : start + 9 + length])
+            kind, flags = data[start + 3], data[start + 4]
+            number = int.from_bytes(data[start + 5 : start + 9], "big")
+            payload = data[start + 9 : start + 9 + length]
             start += 9 + length
             self._frame_received(kind, flags, number, payload)
-        del buffer[:start]
+        self._rest = data[start:]
 
     def _frame_received(self, kind: int, flags: int, number: int, payload: bytes) -> None:
         if kind == _DATA:
@@ -259,6 +261,11 @@ class Connection(asyncio.Protocol):
         call = self._calls.pop(number, None)
         if call is not None and call.stream is not None:
             call.stream.closed()
+
+
+def _message_end(data: bytes) -> int:
+    """Where a message ends that these bytes begin; where its head does if that is not there yet."""
+    return _HEAD + int.from_bytes(data[1:_HEAD], "big") if len(data) >= _HEAD else _HEAD
 
 
 def _frame(kind: int, flags: int, number: int, payload: bytes) -> bytes:
