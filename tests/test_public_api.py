@@ -16,23 +16,37 @@ def test_the_public_names_are_these() -> None:
         "AlreadySettledError",
         "ArrowBatch",
         "Batch",
+        "Batching",
         "Check",
         "ClosedError",
         "ConfigError",
         "Confirmation",
+        "DrainTimeoutError",
         "Event",
+        "Flight",
         "FlowControl",
         "ForkedError",
         "Health",
         "InvalidAckIdError",
         "InvalidRequestError",
+        "KeyPausedError",
         "LeaseExpiredError",
         "Message",
         "MissingExtraError",
+        "NoResponseFromTopicError",
         "NotFoundError",
         "PermissionDeniedError",
         "PubSubError",
+        "PublishOptions",
+        "PublishTimeoutError",
+        "PublisherClient",
+        "PublisherListener",
+        "PublisherOptions",
+        "PublisherStoppedError",
+        "QueueFullError",
+        "QueueLimit",
         "ReconnectError",
+        "RetryPolicy",
         "Scheduler",
         "ServiceError",
         "Setting",
@@ -90,6 +104,12 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 
 def test_the_subscriber_does_without_googles_client_and_without_extras() -> None:
     loaded = modules_after("from pubsub_aio import SubscriberClient; SubscriberClient('p')")
+
+    assert not loaded & {"google.pubsub_v1", "proto", "aiohttp", "pyarrow", "google.auth"}
+
+
+def test_the_publisher_does_without_googles_client_and_without_extras() -> None:
+    loaded = modules_after("from pubsub_aio import PublisherClient; PublisherClient('p')")
 
     assert not loaded & {"google.pubsub_v1", "proto", "aiohttp", "pyarrow", "google.auth"}
 
