@@ -4,130 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import Generic, Protocol, TypeVar
+from typing import Generic
+
+from pubsub_aio._core.outgoing import Batch, Lane, P
 
 MAX_PAUSED = 100_000
 """Ordering keys that may be paused one by one; past this all of them are."""
-
-
-_INHERITED = (
-    *("announced", "asked_for", "attempts", "awaited", "ends_at", "publish_time", "published_at"),
-)
-
-
-class Passenger(Protocol):
-    """A message, as far as it matters here: it knows its batch, and its place there."""
-
-    batch: Batch  # type: ignore[type-arg] # of its own kind
-    index: int
-
-
-P = TypeVar("P", bound=Passenger)
-
-
-class Batch(Generic[P]):
-    """Messages of a lane that go in one request, and what has become of them."""
-
-    __slots__ = (
-        *(
-            "announced",
-            "asked_for",
-            "attempts",
-            "awaited",
-            "due",
-            "due_at",
-            "ends_at",
-            "error",
-            "gone",
-            "lane",
-        ),
-        *("message_ids", "options", "passengers", "publish_time", "published_at", "size"),
-        *("wires", "withdrawn"),
-    )
-
-    def __init__(self, lane: Lane[P], options: object) -> None:
-        self.lane = lane
-        self.options = options
-        self.passengers: list[P] = []
-        self.wires: list[bytes] = []
-        """Each message as the request has it."""
-        self.size = 0
-        """Bytes of all of them."""
-        self.withdrawn = 0
-        """How many were taken back; each has left an empty wire behind."""
-        self.due_at = math.inf
-        self.due = False
-        """Whether it need not wait for more."""
-        self.gone = False
-        """Whether it has left the queue."""
-        self.awaited = False
-        """Whether somebody waits for one of them to leave."""
-        self.asked_for = False
-        """Whether somebody has asked for the fate of one of them."""
-        self.announced = False
-        """Whether its departure was told."""
-        self.attempts = 0
-        self.published_at: float | None = None
-        self.publish_time: object = None
-        self.ends_at = math.inf
-        self.message_ids: list[str] | None = None
-        self.error: BaseException | None = None
-
-    def __len__(self) -> int:
-        return len(self.passengers) - self.withdrawn
-
-    def withdraw(self, index: int) -> int:
-        """Take a message back before it has left; returns its size."""
-        size = len(self.wires[index])
-        self.wires[index] = b""
-        self.withdrawn += 1
-        self.size -= size
-        return size
-
-    def compact(self) -> None:
-        """Close the gaps that withdrawn messages left."""
-        if self.withdrawn:
-            kept = [one for one in zip(self.passengers, self.wires, strict=True) if one[1]]
-            self.passengers, self.wires, self.withdrawn = [], [], 0
-            self._adopt(kept)
-
-    def split(self, count: int) -> Batch[P]:
-        """Part with the first messages, which become a batch of their own."""
-        first = Batch(self.lane, self.options)
-        for name in _INHERITED:
-            setattr(first, name, getattr(self, name))
-        both = list(zip(self.passengers, self.wires, strict=True))
-        first._adopt(both[:count])
-        first.size = sum(map(len, first.wires))
-        self.passengers, self.wires = [], []
-        self._adopt(both[count:])
-        self.size -= first.size
-        return first
-
-    def _adopt(self, pairs: list[tuple[P, bytes]]) -> None:
-        for passenger, wire in pairs:
-            passenger.batch = self
-            passenger.index = len(self.passengers)
-            self.passengers.append(passenger)
-            self.wires.append(wire)
-
-
-class Lane(Generic[P]):
-    """Messages that may go together, in order: those of a topic, or of one of its ordering keys."""
-
-    __slots__ = ("batches", "busy", "key", "open", "ordering_key", "paused_by", "topic")
-
-    def __init__(self, key: tuple[str, str, object], topic: str, ordering_key: str) -> None:
-        self.key = key
-        self.topic = topic
-        self.ordering_key = ordering_key
-        self.batches: deque[Batch[P]] = deque()
-        self.open: Batch[P] | None = None
-        """The last of them, while it takes more."""
-        self.busy = False
-        """Whether a batch of an ordering key is on its way; one at a time is."""
-        self.paused_by: BaseException | None = None
-        """Why nothing more of an ordering key goes until it is resumed."""
 
 
 class Departures(Generic[P]):
@@ -148,29 +30,60 @@ class Departures(Generic[P]):
         max_latency: float,
         max_paused: int = MAX_PAUSED,
     ) -> None:
-        self._last = max_messages - 1
+        self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._max_latency = max_latency
         self._max_paused = max_paused
-        self.count = 0
-        """Messages that wait."""
-        self.size = 0
-        """Their bytes."""
         self.max_count: float = math.inf
-        """How many may wait, and how many bytes; whoever adds looks at it before."""
+        """How many may wait; whoever adds looks at `is_full` before."""
         self.max_size: float = math.inf
+        """How many bytes."""
         self.all_paused = False
         """Whether too many ordering keys are paused to tell them apart."""
+        self._count = self._size = 0
         self._paused = 0
         self._lanes: dict[tuple[str, str, object], Lane[P]] = {}
         self._ready: dict[Lane[P], None] = {}
         self._fresh: list[Batch[P]] = []
         self._aging: deque[Batch[P]] = deque()
+        self._lent: dict[Batch[P], None] = {}
         self._blocked: set[str] = set()
         self._flushing = False
 
     def __len__(self) -> int:
+        """How many lanes there are."""
         return len(self._lanes)
+
+    # How much waits
+
+    @property
+    def count(self) -> int:
+        """Messages that wait."""
+        self._count_all()
+        return self._count
+
+    @property
+    def size(self) -> int:
+        """Their bytes."""
+        self._count_all()
+        return self._size
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as much waits as may."""
+        self._count_all()
+        return self._count >= self.max_count or self._size >= self.max_size
+
+    def _count_all(self) -> None:
+        for batch in self._lent:
+            self._recount(batch)
+
+    def _recount(self, batch: Batch[P]) -> None:
+        """Count what has been added to a batch, or taken from it, since it was counted last."""
+        count, size = (0, 0) if batch.gone else (len(batch), batch.size)
+        self._count += count - batch.counted
+        self._size += size - batch.counted_size
+        batch.counted, batch.counted_size = count, size
 
     # In
 
@@ -189,45 +102,59 @@ class Departures(Generic[P]):
         """Put a message in line; returns whether `poll` should be called soon."""
         size = len(wire)
         batch = lane.open
-        news = False
-        if (
-            batch is None
-            or batch.options is not options
-            or (batch.size + size > self._max_bytes and batch.passengers)
-        ):
+        news = batch is None or batch.options is not options or batch.size + size > batch.max_size
+        if batch is None or news:
             batch = self._open(lane, options)
-            news = True
-        passengers = batch.passengers
         passenger.batch = batch
-        passenger.index = index = len(passengers)
-        passengers.append(passenger)
+        passenger.index = index = len(batch.passengers)
+        batch.passengers.append(passenger)
         batch.wires.append(wire)
         batch.size += size
-        self.count += 1
-        self.size += size
-        if index >= self._last:
-            self._close(lane)
-            news = True
+        self._recount(batch)
+        if index >= batch.last or batch.size >= batch.max_size:
+            self.close(batch)
+            return True
         return news
 
-    def _open(self, lane: Lane[P], options: object) -> Batch[P]:
+    def lend(self, lane: Lane[P]) -> Batch[P] | None:
+        """The open batch of a lane, if there is one, for others to add to without a call.
+
+        They add a message only if the batch stays within its `max_size`, and close it with the one
+        that is its `last`.
+        """
         if lane.open is not None:
-            self._close(lane)
+            self._lent[lane.open] = None
+        return lane.open
+
+    def _open(self, lane: Lane[P], options: object) -> Batch[P]:
+        """A new batch, with room for what may wait in all."""
+        if lane.open is not None:
+            self.close(lane.open)
+        self._count_all()
         batch = lane.open = Batch(lane, options)
+        batch.last = int(min(self._max_messages, max(1, self.max_count - self._count))) - 1
+        batch.max_size = int(min(self._max_bytes, max(1, self.max_size - self._size)))
         lane.batches.append(batch)
         self._fresh.append(batch)
         return batch
 
-    def _close(self, lane: Lane[P]) -> None:
-        if lane.open is not None:
-            lane.open.due = True
-            lane.open = None
-            self._offer(lane)
+    def close(self, batch: Batch[P]) -> None:
+        """Let no more be added to a batch; it need not wait for others then."""
+        batch.due = True
+        self._shut(batch)
+        self._offer(batch.lane)
+
+    def _shut(self, batch: Batch[P]) -> None:
+        batch.max_size = -1
+        self._lent.pop(batch, None)
+        self._recount(batch)
+        if batch.lane.open is batch:
+            batch.lane.open = None
 
     def withdraw(self, passenger: P) -> None:
         """Take back a message that waits."""
-        self.size -= passenger.batch.withdraw(passenger.index)
-        self.count -= 1
+        passenger.batch.withdraw(passenger.index)
+        self._recount(passenger.batch)
 
     # Out
 
@@ -264,8 +191,6 @@ class Departures(Generic[P]):
                 lane.busy = True
             else:
                 self._offer(lane)
-            self.count -= len(batch)
-            self.size -= batch.size
             return batch
         return None
 
@@ -277,14 +202,17 @@ class Departures(Generic[P]):
             if len(batch) > room:
                 first = batch.split(room)
                 first.due = first.gone = True
+                self._recount(batch)
                 return first
             lane.batches.popleft()
-            batch.gone = True
-            if lane.open is batch:
-                lane.open = None
+            self._leave(batch)
             if batch.passengers:
                 return batch
         return None
+
+    def _leave(self, batch: Batch[P]) -> None:
+        batch.gone = True
+        self._shut(batch)
 
     def _offer(self, lane: Lane[P]) -> None:
         """Have a lane's next batch go in its turn, if it may."""
@@ -321,13 +249,10 @@ class Departures(Generic[P]):
     def _take_all_of(self, lane: Lane[P]) -> list[Batch[P]]:
         batches = list(lane.batches)
         lane.batches.clear()
-        lane.open = None
         self._ready.pop(lane, None)
         for batch in batches:
             batch.compact()
-            batch.gone = True
-            self.count -= len(batch)
-            self.size -= batch.size
+            self._leave(batch)
         return [batch for batch in batches if batch.passengers]
 
     # What may not go

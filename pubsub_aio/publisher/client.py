@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from threading import get_ident
 from types import TracebackType
-from typing import TYPE_CHECKING, Never, Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from pubsub_aio._wire import names
 from pubsub_aio._wire.connection import project_of
@@ -89,11 +89,11 @@ class PublisherClient:
         self._queue = self._runners.queue
         self._departures = self._queue.departures
         self._routes = Routes(self._options, self._queue, self._project, self._runners.look_up)
-        self._runners.forget_lanes = self._routes.forget
-        self._usual, self._plain = self._routes.usual, self._routes.plain
+        self._runners.take_in = self._routes.lent.clear
+        self._lent = self._routes.lent
+        self._thread = 0
         self._marks = self._options.send_flight_id
         self._numbers = itertools.count(1)
-        self._thread = 0
         self._root: asyncio.Task[None] | None = None
         self._settings = {
             "project": Setting(
@@ -224,15 +224,11 @@ class PublisherClient:
             ) from None
         if self._queue.loop is None:
             self._queue.loop, self._thread = running, get_ident()
-            self._runners.on_closing = self._take_no_more
         elif self._queue.loop is not running:
             raise WrongLoopError(
                 "this publisher serves another event loop, the first that it was used in: make one "
                 "in each loop"
             )
-
-    def _take_no_more(self) -> None:
-        self._thread = 0  # which is no thread's, so that each `publish` looks why
 
     def _check_usable(self) -> None:
         """Refuse to be used in another loop than the first, or after the end."""
@@ -253,7 +249,9 @@ class PublisherClient:
         ordering_key: str = "",
         retry: RetryPolicy | Unset | None = UNSET,
         timeout: float | Unset | None = UNSET,
-        **unsupported: Never,
+        deliver_at: None = None,
+        transaction: None = None,
+        expectations: None = None,
     ) -> Flight:
         """Publish a message. It returns at once.
 
@@ -266,7 +264,9 @@ class PublisherClient:
             retry: When to send it again, instead of the publisher's own policy; none for never.
             timeout: Seconds from its departure within which it must be answered, with all retries,
                 instead of the publisher's `wait_timeout`.
-            **unsupported: Refused, with a word on what Pub/Sub has instead.
+            deliver_at: Refused: Pub/Sub has no delayed messages.
+            transaction: Refused: nor transactional ones.
+            expectations: Refused: nor does it check what was published before.
 
         Returns:
             The flight. Await it until the message is on its way; await its `ack` for the message
@@ -277,30 +277,74 @@ class PublisherClient:
             QueueFullError: Too much waits already.
             KeyPausedError: A message of the ordering key failed before.
         """
-        if get_ident() != self._thread:  # nor is it, as soon as no more is taken
-            self._check_usable()
-        if unsupported:
-            refuse(unsupported)
-        departures = self._departures
-        if departures.count >= departures.max_count or departures.size >= departures.max_size:
+        if deliver_at is not None or transaction is not None or expectations is not None:
+            refuse(deliver_at=deliver_at, transaction=transaction, expectations=expectations)
+        batch = self._lent.get(topic)
+        if (
+            batch is None
+            or ordering_key
+            or retry is not UNSET
+            or timeout is not UNSET
+            or get_ident() != self._thread
+        ):
+            return self._publish(topic, data, attributes, ordering_key, retry, timeout)
+        # As for nearly all messages: what follows is what `_publish` would do, without a call.
+        wire = encode(data, attributes, "")
+        size = batch.size + len(wire)
+        if size > batch.max_size:
+            return self._publish(topic, data, attributes, ordering_key, retry, timeout)
+        flight = Flight()
+        flight.data = data
+        flight.given_attributes = attributes
+        flight.number = next(self._numbers)
+        flight.future = None
+        flight.batch = batch
+        passengers = batch.passengers
+        flight.index = index = len(passengers)
+        passengers.append(flight)
+        batch.wires.append(wire)
+        batch.size = size
+        if index >= batch.last:
+            self._departures.close(batch)
+            self._runners.wake_publisher()
+        return flight
+
+    def _publish(
+        self,
+        topic: str,
+        data: bytes,
+        attributes: Mapping[str, str] | None,
+        ordering_key: str,
+        retry: RetryPolicy | Unset | None,
+        timeout: float | Unset | None,
+    ) -> Flight:
+        """Publish a message that is the first of its batch, or out of the ordinary."""
+        self._check_usable()
+        if self._departures.is_full:
             raise self._queue.full_error()
+        flight, wire = self._prepare(data, attributes, ordering_key)
+        terms = self._routes.terms(retry, timeout)
+        lane = self._routes.lane(topic, ordering_key, terms)
+        if self._departures.add(lane, flight, wire, terms):
+            self._runners.wake_publisher()
+        plain = not ordering_key and terms is self._routes.usual and not self._marks
+        if plain and (batch := self._departures.lend(lane)):
+            self._lent[topic] = batch
+        return flight
+
+    def _prepare(
+        self, data: bytes, attributes: Mapping[str, str] | None, ordering_key: str
+    ) -> tuple[Flight, bytes]:
+        """A message as a flight and as bytes."""
         flight = Flight()
         flight.data = data
         flight.given_attributes = attributes
         flight.number = next(self._numbers)
         flight.future = None
         if self._marks:
-            attributes = self._marked(flight, attributes)
-        wire = encode(data, attributes, ordering_key)
-        if ordering_key or retry is not UNSET or timeout is not UNSET:
-            terms = self._routes.terms(retry, timeout)
-            lane = self._routes.lane(topic, ordering_key, terms)
-        else:
-            terms = self._usual
-            lane = self._plain.get(topic) or self._routes.plain_lane(topic)
-        if departures.add(lane, flight, wire, terms):
-            self._runners.wake_publisher()
-        return flight
+            flight_id = f"{self._options.id_prefix}-{flight.number}"
+            attributes = {**(attributes or {}), FLIGHT_ID: flight_id}
+        return flight, encode(data, attributes, ordering_key)
 
     async def publish_many(
         self,
@@ -334,7 +378,7 @@ class PublisherClient:
         self._check_usable()
         terms = self._routes.terms(retry, timeout)
         lane = self._routes.lane(topic, ordering_key, terms)
-        flights, wires = self._prepare(messages, attributes, ordering_key)
+        flights, wires = self._prepare_all(messages, attributes, ordering_key)
         try:
             for number, (flight, wire) in enumerate(zip(flights, wires, strict=True)):
                 if self._departures.add(lane, flight, wire, terms):
@@ -355,7 +399,7 @@ class PublisherClient:
             raise
         return flights
 
-    def _prepare(
+    def _prepare_all(
         self,
         messages: Iterable[Outgoing],
         attributes: Mapping[str, str] | None,
@@ -368,24 +412,12 @@ class PublisherClient:
                 data, own = (message, attributes) if isinstance(message, bytes) else message
                 if attributes and own and own is not attributes:
                     own = {**attributes, **own}
-                flight = Flight()
-                flight.data = data
-                flight.given_attributes = own
-                flight.number = next(self._numbers)
-                flight.future = None
-                if self._marks:
-                    own = self._marked(flight, own)
-                wires.append(encode(data, own, ordering_key))
+                flight, wire = self._prepare(data, own, ordering_key)
             except (ConfigError, TypeError, ValueError) as error:
                 raise ConfigError(f"messages[{index}]: {error}") from error
             flights.append(flight)
+            wires.append(wire)
         return flights, wires
-
-    def _marked(
-        self, flight: Flight, attributes: Mapping[str, str] | None
-    ) -> Mapping[str, str] | None:
-        """A message's attributes, with what is to be known of it elsewhere."""
-        return {**(attributes or {}), FLIGHT_ID: f"{self._options.id_prefix}-{flight.number}"}
 
     # Ordering keys
 

@@ -7,7 +7,7 @@ import logging
 import math
 from collections import deque
 
-from pubsub_aio._core.departures import Batch, Lane
+from pubsub_aio._core.outgoing import Batch, Lane
 from pubsub_aio.errors import KeyPausedError, PublishTimeoutError
 from pubsub_aio.publisher.flight import Flight
 from pubsub_aio.publisher.listening import Listening

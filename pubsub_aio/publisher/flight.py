@@ -9,7 +9,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from pubsub_aio._core.departures import Batch
+from pubsub_aio._core.outgoing import Batch
 from pubsub_aio.config import RetryPolicy
 
 if TYPE_CHECKING:
@@ -136,13 +136,16 @@ class Flight:
         ack = self.future
         if ack is None or ack.cancelled():
             batch = self.batch
-            ack = self.future = _Future(loop=batch.options.queue.loop)  # type: ignore[attr-defined]
+            ack = _Future(loop=batch.options.queue.loop)  # type: ignore[attr-defined]
             ids = batch.message_ids
-            if ids is not None:  # as for most of a batch when the first of it is awaited
+            if ids is not None:
+                # As for most of a batch when the first of it is awaited. It need not be kept: what
+                # lives on costs the garbage collector as much as all of this.
                 ack.set_result(ids[self.index])
-            else:
-                batch.asked_for = True
-                self.tell()
+                return ack
+            self.future = ack
+            batch.asked_for = True
+            self.tell()
         return ack
 
     @property

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
 
-from pubsub_aio._core.departures import Batch, Departures, Lane
+from pubsub_aio._core.departures import Departures
+from pubsub_aio._core.outgoing import Batch, Lane
 from pubsub_aio.config import Batching, QueueLimit
 from pubsub_aio.errors import PublisherStoppedError, QueueFullError
 from pubsub_aio.publisher.flight import Flight

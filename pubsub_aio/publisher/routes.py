@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pubsub_aio._core.departures import Lane
+from pubsub_aio._core.outgoing import Batch, Lane
 from pubsub_aio._wire import names
 from pubsub_aio.config import RetryPolicy, check
 from pubsub_aio.errors import ConfigError, KeyPausedError
@@ -40,21 +40,13 @@ class Routes:
         self._known_terms: dict[tuple[RetryPolicy | Unset | None, float | Unset | None], Terms] = {}
         self.usual = self._make_terms(UNSET, UNSET)
         """The terms of a message without any of its own."""
-        self.plain: dict[str, Lane[Flight]] = {}
-        """The lanes of messages on these terms and without an ordering key, by topics as given."""
+        self.lent: dict[str, Batch[Flight]] = {}
+        """Open batches of messages on these terms and without an ordering key, by topics as given.
+        They are added to as long as they are here."""
 
     def full_name(self, topic: str) -> str:
         """The full name of a topic."""
         return names.full_name(topic, "topics", self._project)
-
-    def plain_lane(self, topic: str) -> Lane[Flight]:
-        """The lane of messages without anything special, to be remembered."""
-        lane = self.plain[topic] = self.lane(topic, "", self.usual)
-        return lane
-
-    def forget(self) -> None:
-        """Have every topic looked at again."""
-        self.plain.clear()
 
     def lane(self, topic: str, ordering_key: str, terms: Terms) -> Lane[Flight]:
         """The lane of a message; add to it at once.
@@ -72,7 +64,6 @@ class Routes:
         departures = self._queue.departures
         if len(departures) >= _MAX_LANES and not len(departures) % _MAX_LANES:
             departures.forget_idle()
-            self.forget()
         self._look_up(name)
         lane = departures.lane(name, ordering_key, terms)
         if ordering_key and (lane.paused_by is not None or departures.all_paused):

@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from datetime import UTC, datetime
 
-from pubsub_aio._core.departures import Batch, Lane
 from pubsub_aio._core.flights import FlightTable
+from pubsub_aio._core.outgoing import Batch, Lane
 from pubsub_aio.errors import (
     ConfigError,
     DrainTimeoutError,
@@ -79,10 +79,8 @@ class Runners:
         self.stopped = False
         self._news = {PUBLISHER: asyncio.Event(), FLIGHTS: asyncio.Event()}
         self._ended = asyncio.Event()
-        self.on_closing: Callable[[], None] = lambda: None
-        """Called when no more messages are taken."""
-        self.forget_lanes: Callable[[], None] = lambda: None
-        """Called when lanes that were given out may be of no use any more."""
+        self.take_in: Callable[[], None] = lambda: None
+        """Called when nobody may add to a batch without asking any more."""
 
     def wake(self) -> None:
         """Have both loops look for what there is to do."""
@@ -177,6 +175,7 @@ class Runners:
             batch = self._departures.take(self.flights.room)
             if batch is None:
                 break
+            self.take_in()
             self._depart(batch, tasks)
         await self._wait(PUBLISHER, min(next_at, loop.time() + pause))
 
@@ -201,7 +200,7 @@ class Runners:
         try:
             await self.topics.learn(topic)
         except PubSubError as error:
-            self.forget_lanes()
+            self.take_in()
             for batch in self._departures.refuse(topic):
                 self._fates.fail(batch, error, now=asyncio.get_running_loop().time())
         else:
@@ -287,7 +286,7 @@ class Runners:
             ConfigError: Nobody runs the loops.
         """
         self.draining = True
-        self.on_closing()
+        self.take_in()
         self._departures.flush()
         self.wake()
         try:
@@ -307,7 +306,7 @@ class Runners:
         if self.stopped:
             return
         self.stopped = True
-        self.on_closing()
+        self.take_in()
         for batch in self._departures.take_all():
             self._fates.fail(batch, PublisherStoppedError(sent=False))
         for batch in self.flights.all():

@@ -10,7 +10,7 @@ from typing import cast
 
 from pubsub_aio._core.attempts import FLOW_CONTROL, Again, Attempts
 from pubsub_aio._core.compression import pays
-from pubsub_aio._core.departures import Batch
+from pubsub_aio._core.outgoing import Batch
 from pubsub_aio._wire import publishing
 from pubsub_aio._wire.transport import CompressingTransport, service_error
 from pubsub_aio.config import CALL_TIMEOUT, RetryPolicy

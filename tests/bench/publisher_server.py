@@ -27,11 +27,19 @@ class Calls:
     def __init__(self, inboxes: dict[str, Inbox]) -> None:
         self._inboxes = inboxes
         self.streams: dict[str, Callable[[Call], Stream]] = {}
-        self.unary: dict[str, Callable[[bytes], bytes]] = {"Publish": self.publish}
+        self.unary: dict[str, Callable[[bytes], bytes]] = {
+            "Publish": self.publish,
+            "GetTopic": self.get_topic,
+        }
 
     def publish(self, request: bytes) -> bytes:
         """Count messages."""
         return self._inboxes[_topic(request)].publish(request)
+
+    def get_topic(self, request: bytes) -> bytes:
+        """Describe a topic."""
+        name = schema.GetTopicRequest.FromString(request).topic
+        return schema.Topic(name=name).SerializeToString()
 
 
 def _topic(request: bytes) -> str:

@@ -8,7 +8,8 @@ from collections import defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubsub_aio._core.departures import Batch, Departures, Lane
+from pubsub_aio._core.departures import Departures
+from pubsub_aio._core.outgoing import Batch, Lane
 
 NOT_BATCHED, OTHER = object(), object()
 
