@@ -11,6 +11,10 @@ import pytest
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SAYS = {
     "faults.py": ["nobody knows it", "the publisher knows it"],
+    "publisher.py": [
+        *("soup: published at attempt 3", "bread: NoResponseFromTopicError"),
+        *("tea: not taken, 'table 7' is paused", "in order: soup, bread, tea"),
+    ],
     "worker.py": ["served poison, delivery 2", "stopped, 0 left behind"],
     "virtual_time.py": ["delivery 1 at 00:00", "delivery 2 at 00:10", "delivery 6 at 00:50"],
 }
