@@ -89,7 +89,7 @@ class Sending:
         except Exception as error:
             if not isinstance(error, ServiceError | PublishTimeoutError):
                 log.exception("%s: a batch could not be sent", batch.lane.topic)
-            return error
+            return _bare(error)
 
     async def _attempt(self, batch: Batch[Flight]) -> list[str]:
         loop = asyncio.get_running_loop()
@@ -137,6 +137,19 @@ class Sending:
         if ids is None:
             raise service_error("DATA_LOSS", "the answer does not fit the messages")
         return ids
+
+
+def _bare(error: Exception) -> Exception:
+    """An error without what it would keep alive: frames that hold the request, maybe for long."""
+    links: list[BaseException | None] = [error]
+    seen: set[int] = set()  # the same error may be met again, in an attempt that followed another
+    while links:
+        link = links.pop()
+        if link is not None and id(link) not in seen:
+            seen.add(id(link))
+            link.__traceback__ = None
+            links += (link.__cause__, link.__context__)
+    return error
 
 
 def _attempt_timeout(terms: Terms) -> float:
