@@ -64,6 +64,23 @@ class Spans(SpanProcessor):
         self.ended.clear()
 
 
+class Broken(SpanProcessor):
+    """Raises at every end of a span, or at every start."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+
+    def on_start(self, span: object, parent_context: object = None) -> None:
+        del span, parent_context
+        if self._where == "start":
+            raise ZeroDivisionError("broken start")
+
+    def on_end(self, span: ReadableSpan) -> None:
+        del span
+        if self._where == "end":
+            raise ZeroDivisionError("broken end")
+
+
 def context_of(span: ReadableSpan) -> SpanContext:
     context = span.get_span_context()
     assert context is not None
