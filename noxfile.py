@@ -16,6 +16,7 @@ nox.options.sessions = ["lint", "types", "tests", "spark"]
 TESTS = [
     "cryptography>=42",
     "hypothesis>=6.100",
+    "opentelemetry-sdk>=1.27",
     "psutil>=5.9",
     "pytest>=8.3",
     "pytest-asyncio>=0.25",

@@ -106,6 +106,7 @@ def test_the_subscriber_does_without_googles_client_and_without_extras() -> None
     loaded = modules_after("from pubsub_aio import SubscriberClient; SubscriberClient('p')")
 
     assert not loaded & {"google.pubsub_v1", "proto", "aiohttp", "pyarrow", "google.auth"}
+    assert not loaded & {"opentelemetry", "pubsub_aio.tracing"}
 
 
 def test_the_publisher_does_without_googles_client_and_without_extras() -> None:

@@ -29,8 +29,10 @@ from pubsub_aio.subscriber.subscription import Subscription
 
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials
+    from opentelemetry.trace import TracerProvider
 
     from pubsub_aio.subscriber.arrow import ArrowBatch, ArrowCallback, ArrowCustody
+    from pubsub_aio.subscriber.traced import Tracing
 
 
 class SubscriberClient(SubscriberCalls):
@@ -48,6 +50,8 @@ class SubscriberClient(SubscriberCalls):
             Google's global endpoint.
         region: A region whose locational endpoint is used.
         credentials: Google credentials; otherwise found as Google's libraries find them.
+        tracing: Whether messages have OpenTelemetry spans, like those of Google's clients. They go
+            to the program's tracer provider, or to the one that is given here.
     """
 
     def __init__(
@@ -58,7 +62,10 @@ class SubscriberClient(SubscriberCalls):
         endpoint: str | None = None,
         region: str | None = None,
         credentials: Credentials | None = None,
+        tracing: bool | TracerProvider = False,
     ) -> None:
+        if not isinstance(tracing, bool) and not hasattr(tracing, "get_tracer"):
+            raise ConfigError(f"tracing must be a bool or a tracer provider, not {tracing!r}")
         super().__init__(
             project,
             transport=transport,
@@ -66,6 +73,9 @@ class SubscriberClient(SubscriberCalls):
             region=region,
             credentials=credentials,
         )
+        self._tracing = tracing
+        source = "default" if tracing is False else "argument"
+        self._settings["tracing"] = Setting(tracing is not False, source)
         self._roots: dict[Subscription, asyncio.Task[None]] = {}
 
     # Life
@@ -144,11 +154,16 @@ class SubscriberClient(SubscriberCalls):
             The live subscription, a future that keeps the program alive while it is awaited.
         """
         run, made = in_loop(callback, scheduler)
-        kind = Kind(
+        tracing = self._tracing_of(subscription)
+        if tracing:
+            run = tracing.callback(run)
+        kind: Kind[Message] = Kind(
             custody=MessageCustody,
             consumer=lambda custody: WorkerChain(run, custody),
             close=made.close if made else lambda: None,
         )
+        if tracing:
+            kind = tracing.kind(kind)
         return self._begin(subscription, kind, flow_control or FlowControl(), options)
 
     def subscribe_batches(
@@ -182,13 +197,19 @@ class SubscriberClient(SubscriberCalls):
                 f"which allows {flow.max_outstanding_messages} at once"
             )
 
+        tracing = self._tracing_of(subscription)
+        if tracing:
+            callback = tracing.batch_callback(callback)
+
         def consumer(custody: Custody[Message]) -> BatchConsumer:
             gathering: Gathering[Message] = Gathering(
                 max_count=max_messages, max_bytes=max_bytes, max_latency=max_latency
             )
             return BatchConsumer(callback, custody, gathering)
 
-        kind = Kind(custody=MessageCustody, consumer=consumer)
+        kind: Kind[Message] = Kind(custody=MessageCustody, consumer=consumer)
+        if tracing:
+            kind = tracing.kind(kind)
         return self._begin(subscription, kind, flow, options)
 
     def subscribe_arrow(
@@ -274,10 +295,24 @@ class SubscriberClient(SubscriberCalls):
             **options: See `SubscribeOptions`.
         """
         inbox = Inbox()
-        kind = Kind(custody=MessageCustody, consumer=inbox.attach)
-        return inbox.messages(
+        kind: Kind[Message] = Kind(custody=MessageCustody, consumer=inbox.attach)
+        tracing = self._tracing_of(subscription)
+        if tracing:
+            kind = tracing.kind(kind)
+        messages = inbox.messages(
             lambda: self._begin(subscription, kind, flow_control or FlowControl(), options)
         )
+        return tracing.each(messages) if tracing else messages
+
+    def _tracing_of(self, subscription: str) -> Tracing | None:
+        """What makes a subscription's spans, if it is to have any."""
+        if self._tracing is False:
+            return None
+        from pubsub_aio.subscriber.traced import Tracing
+        from pubsub_aio.tracing.receiving import ReceiveTracer
+
+        provider = None if self._tracing is True else self._tracing
+        return Tracing(ReceiveTracer(self.subscription_name(subscription), provider))
 
     def _begin(
         self,

@@ -47,6 +47,10 @@ class Sender:
         self._subscription = subscription
         self.on_outcome: Callable[[Request, Outcome], None] = lambda *_: None
         """Is told what became of each request."""
+        self.on_end: Callable[[], None] = lambda: None
+        """Is told that nothing more is sent, and nothing more answered."""
+        self.call = self._call
+        """Makes the call of a request; who wants to see each wraps it."""
         self._confirmations: dict[tuple[str, int | None, bool], list[Confirmation]] = {}
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
@@ -163,7 +167,7 @@ class Sender:
 
     async def _send(self, request: Request, slots: asyncio.Semaphore) -> None:
         async with slots:
-            error = await self._call(request)
+            error = await self.call(request)
             more_may_wait = slots.locked()
         outcome = self.outbox.answered(
             request,
@@ -233,3 +237,4 @@ class Sender:
         for (ack_id, *_), confirmations in waiting.items():
             for confirmation in confirmations:
                 confirmation.set_exception(UnconfirmedError(ack_id))
+        self.on_end()
