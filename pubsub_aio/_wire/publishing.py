@@ -21,7 +21,6 @@ MAX_ORDERING_KEY_BYTES = 1_024
 
 RESERVED, ALLOWED = "goog", "googclient_"
 
-_SHORTEST = 7  # bytes of an attribute at least
 _MAX_NAMES = 1_000
 
 
@@ -57,17 +56,20 @@ def encode(data: bytes, attributes: Mapping[str, str] | None, ordering_key: str)
         if ordering_key or type(data) is not bytes or not size:
             return _encode(data, attributes, ordering_key)
         head = _TAG_1[size]
+        size += len(head)
         if not attributes:
-            return b"".join((_TAG_2[len(head) + size], head, data))
-        tail = b""
+            return b"".join((_TAG_2[size], head, data))
+        if len(attributes) > MAX_ATTRIBUTES:
+            return _encode(data, attributes, ordering_key)
+        pieces = [b"", head, data]
         for key, value in attributes.items():
             name, content = _names[key], value.encode()
-            size_of_content = len(content)
-            entry = len(name) + size_of_content + 1
-            tail += b"".join((_TAG_2[entry], name, _VALUE_SIZES[size_of_content], content))
-        if len(tail) > _SHORTEST * MAX_ATTRIBUTES:
-            return _encode(data, attributes, ordering_key)
-        return b"".join((_TAG_2[len(head) + size + len(tail)], head, data, tail))
+            length = len(content)
+            entry = len(name) + length + 1
+            pieces += (_TAG_2[entry], name, _VALUE_SIZES[length], content)
+            size += entry + len(_TAG_2[entry])
+        pieces[0] = _TAG_2[size]
+        return b"".join(pieces)
     except (AttributeError, LookupError, TypeError, ValueError):
         return _encode(data, attributes, ordering_key)
 
@@ -85,6 +87,11 @@ def _encode(data: bytes, attributes: Mapping[str, str] | None, ordering_key: str
     if ordering_key:
         tail += _field(b"\x2a", _text("ordering_key", ordering_key, MAX_ORDERING_KEY_BYTES))
     return _field(b"\x12", (_field(b"\x0a", content) if content else b"") + tail)
+
+
+def decode(wire: bytes) -> schema.PubsubMessage:
+    """The message that was encoded."""
+    return schema.PublishRequest.FromString(wire).messages[0]
 
 
 def request(topic: str, wires: Iterable[bytes]) -> bytes:

@@ -92,7 +92,7 @@ class PublisherClient:
         self._runners.take_in = self._routes.lent.clear
         self._lent = self._routes.lent
         self._thread = 0
-        self._marks = self._options.send_flight_id
+        self._marks = self._options.send_flight_id or self._runners.traces is not None
         self._numbers = itertools.count(1)
         self._root: asyncio.Task[None] | None = None
         self._settings = {
@@ -294,10 +294,8 @@ class PublisherClient:
         if size > batch.max_size:
             return self._publish(topic, data, attributes, ordering_key, retry, timeout)
         flight = Flight()
-        flight.data = data
-        flight.given_attributes = attributes
         flight.number = next(self._numbers)
-        flight.future = None
+        flight.interest = None
         flight.batch = batch
         passengers = batch.passengers
         flight.index = index = len(passengers)
@@ -322,9 +320,13 @@ class PublisherClient:
         self._check_usable()
         if self._departures.is_full:
             raise self._queue.full_error()
-        flight, wire = self._prepare(data, attributes, ordering_key)
         terms = self._routes.terms(retry, timeout)
-        lane = self._routes.lane(topic, ordering_key, terms)
+        flight, wire = self._prepare(topic, data, attributes, ordering_key)
+        try:
+            lane = self._routes.lane(topic, ordering_key, terms)
+        except PubSubError as error:
+            self._refuse(flight, error)
+            raise
         if self._departures.add(lane, flight, wire, terms):
             self._runners.wake_publisher()
         plain = not ordering_key and terms is self._routes.usual and not self._marks
@@ -333,18 +335,35 @@ class PublisherClient:
         return flight
 
     def _prepare(
-        self, data: bytes, attributes: Mapping[str, str] | None, ordering_key: str
+        self, topic: str, data: bytes, attributes: Mapping[str, str] | None, ordering_key: str
     ) -> tuple[Flight, bytes]:
         """A message as a flight and as bytes."""
         flight = Flight()
-        flight.data = data
-        flight.given_attributes = attributes
         flight.number = next(self._numbers)
-        flight.future = None
-        if self._marks:
-            flight_id = f"{self._options.id_prefix}-{flight.number}"
-            attributes = {**(attributes or {}), FLIGHT_ID: flight_id}
-        return flight, encode(data, attributes, ordering_key)
+        flight.interest = None
+        if not self._marks:
+            return flight, encode(data, attributes, ordering_key)
+        try:
+            marks = self._marks_of(flight, topic, ordering_key, len(data))
+            return flight, encode(data, {**(attributes or {}), **marks}, ordering_key)
+        except (ConfigError, TypeError) as error:
+            self._refuse(flight, error)
+            raise
+
+    def _marks_of(self, flight: Flight, topic: str, ordering_key: str, size: int) -> dict[str, str]:
+        """Attributes by which a message is known elsewhere."""
+        marks = {}
+        if self._options.send_flight_id:
+            marks[FLIGHT_ID] = f"{self._options.id_prefix}-{flight.number}"
+        if self._runners.traces is not None:
+            name = self._routes.full_name(topic)
+            marks |= self._runners.traces.begin(flight, name, ordering_key, size)
+        return marks
+
+    def _refuse(self, flight: Flight, error: Exception) -> None:
+        """A flight is not taken after all."""
+        if self._runners.traces is not None:
+            self._runners.traces.refused(flight, error)
 
     async def publish_many(
         self,
@@ -378,7 +397,7 @@ class PublisherClient:
         self._check_usable()
         terms = self._routes.terms(retry, timeout)
         lane = self._routes.lane(topic, ordering_key, terms)
-        flights, wires = self._prepare_all(messages, attributes, ordering_key)
+        flights, wires = self._prepare_all(topic, messages, attributes, ordering_key)
         try:
             for number, (flight, wire) in enumerate(zip(flights, wires, strict=True)):
                 if self._departures.add(lane, flight, wire, terms):
@@ -388,7 +407,8 @@ class PublisherClient:
                     try:
                         lane = self._routes.lane(topic, ordering_key, terms)
                     except KeyPausedError as error:
-                        self._runners.reject(lane, terms, flights[number + 1 :], error)
+                        rest = zip(flights[number + 1 :], wires[number + 1 :], strict=True)
+                        self._runners.reject(lane, terms, rest, error)
                         break
             if flights:
                 # They leave in order: with the last of them all have left.
@@ -401,6 +421,7 @@ class PublisherClient:
 
     def _prepare_all(
         self,
+        topic: str,
         messages: Iterable[Outgoing],
         attributes: Mapping[str, str] | None,
         ordering_key: str,
@@ -412,8 +433,10 @@ class PublisherClient:
                 data, own = (message, attributes) if isinstance(message, bytes) else message
                 if attributes and own and own is not attributes:
                     own = {**attributes, **own}
-                flight, wire = self._prepare(data, own, ordering_key)
+                flight, wire = self._prepare(topic, data, own, ordering_key)
             except (ConfigError, TypeError, ValueError) as error:
+                for before in flights:
+                    self._refuse(before, error)
                 raise ConfigError(f"messages[{index}]: {error}") from error
             flights.append(flight)
             wires.append(wire)

@@ -12,6 +12,7 @@ from pubsub_aio.errors import KeyPausedError, PublishTimeoutError
 from pubsub_aio.publisher.flight import Flight
 from pubsub_aio.publisher.listening import Listening
 from pubsub_aio.publisher.queue import Queue
+from pubsub_aio.publisher.traces import Traces
 
 log = logging.getLogger("pubsub_aio.publisher")
 
@@ -23,12 +24,21 @@ class Fates:
         queue: Where what waits is found.
         listening: Who listens.
         resume_after: Seconds after which a paused ordering key goes on; none for never.
+        traces: Note it too, if there are any.
     """
 
-    def __init__(self, queue: Queue, listening: Listening, resume_after: float | None) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        listening: Listening,
+        *,
+        resume_after: float | None,
+        traces: Traces | None,
+    ) -> None:
         self._queue = queue
         self._listening = listening
         self._resume_after = resume_after
+        self._traces = traces
         self._resumes: deque[tuple[float, Lane[Flight], BaseException]] = deque()
 
     def published(self, batch: Batch[Flight]) -> None:
@@ -62,10 +72,13 @@ class Fates:
 
     def failed(self, batch: Batch[Flight]) -> None:
         """Tell that a batch failed."""
+        if self._traces is not None and batch.error is not None:
+            self._traces.failed(batch, batch.error)
         timed_out = isinstance(batch.error, PublishTimeoutError)
         self._listening.tell(
             "timed_out" if timed_out else "completed_exceptionally", batch.passengers
         )
+        count = len(batch.passengers)
         _tell(batch)
         taken_back = isinstance(batch.error, asyncio.CancelledError)
         told = batch.asked_for or taken_back or (batch.awaited and batch.published_at is None)
@@ -73,7 +86,7 @@ class Fates:
             log.error(
                 "%s: %d messages were not published, and nobody awaits them: %s",
                 batch.lane.topic,
-                len(batch),
+                count,
                 batch.error,
             )
 
@@ -90,5 +103,8 @@ def _tell(batch: Batch[Flight]) -> None:
     """Have the futures done that somebody asked for."""
     if batch.asked_for:
         for flight in batch.passengers:
-            if flight.future is not None:
+            if flight.interest is not None:
                 flight.tell()
+    # They know their batch, and must not be known by it any longer: then they are freed as soon as
+    # nobody else knows them, and the garbage collector need not look for them.
+    batch.passengers = []

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from dataclasses import dataclass
 from datetime import datetime
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pubsub_aio._core.outgoing import Batch
+from pubsub_aio._wire import publishing
 from pubsub_aio.config import RetryPolicy
 
 if TYPE_CHECKING:
     from pubsub_aio.publisher.queue import Queue
 
 _Future = asyncio.Future
-_NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +41,20 @@ class Terms:
     queue: Queue
 
 
+class Interest:
+    """Who is interested in a flight; most have none who must be told. The library's own."""
+
+    __slots__ = ("ack", "leaving", "spans")
+
+    def __init__(self) -> None:
+        self.ack: asyncio.Future[str] | None = None
+        """Done when its fate is known."""
+        self.leaving: asyncio.Future[None] | None = None
+        """Done when it has left the queue."""
+        self.spans: object = None
+        """Its trace."""
+
+
 class Flight:
     """A message that was given to a publisher.
 
@@ -52,26 +65,20 @@ class Flight:
         message_id = await flight.ack
     """
 
-    __slots__ = (
-        *("__weakref__", "_leaving", "batch", "data", "future", "given_attributes"),
-        *("index", "number", "span"),
-    )
+    # There are many, and they live for a while: what they do not hold costs nothing.
+    __slots__ = ("batch", "index", "interest", "number")
 
     batch: Batch[Flight]
     """With which others it goes, and what became of them. The library's own."""
 
     index: int
+    """Its place among these. The library's own."""
+
     number: int
+    """Which one it is of its publisher's, from 1 on."""
 
-    data: bytes
-    """What is published."""
-
-    span: object
-    """Its trace, if it is traced. The library's own."""
-
-    given_attributes: Mapping[str, str] | None
-    future: asyncio.Future[str] | None
-    _leaving: asyncio.Future[None]
+    interest: Interest | None
+    """Who is interested. The library's own."""
 
     # What it is
 
@@ -97,9 +104,17 @@ class Flight:
         return self.batch.lane.ordering_key
 
     @property
-    def attributes(self) -> Mapping[str, str]:
-        """The attributes as they were given."""
-        return self.given_attributes or _NONE
+    def data(self) -> bytes:
+        """What is published."""
+        return publishing.decode(self.batch.wires[self.index]).data
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """What goes with it, without what the publisher adds; a new dict each time."""
+        attributes = dict(publishing.decode(self.batch.wires[self.index]).attributes)
+        for added in self._terms.queue.adds:
+            attributes.pop(added, None)
+        return attributes
 
     @property
     def options(self) -> PublishOptions:
@@ -133,29 +148,29 @@ class Flight:
 
         Whoever gives up waiting for it changes nothing: asked again, it is another future.
         """
-        ack = self.future
-        if ack is None or ack.cancelled():
-            batch = self.batch
-            ack = _Future(loop=batch.options.queue.loop)  # type: ignore[attr-defined]
-            ids = batch.message_ids
-            if ids is not None:
-                # As for most of a batch when the first of it is awaited. It need not be kept: what
-                # lives on costs the garbage collector as much as all of this.
-                ack.set_result(ids[self.index])
-                return ack
-            self.future = ack
+        batch = self.batch
+        ids = batch.message_ids
+        if ids is not None:  # as for most of a batch when the first of it is awaited
+            ack: asyncio.Future[str] = _Future(loop=batch.options.queue.loop)  # type: ignore[attr-defined]
+            ack.set_result(ids[self.index])
+            return ack
+        interest = self.interest_of()
+        if interest.ack is None or interest.ack.cancelled():
+            interest.ack = _Future(loop=self._terms.queue.loop)
             batch.asked_for = True
             self.tell()
-        return ack
+        return interest.ack
 
-    @property
-    def is_asked_for(self) -> bool:
-        """Whether anybody has asked for its fate. The library's own."""
-        return self.future is not None
+    def interest_of(self) -> Interest:
+        """Who is interested, from now on at least. The library's own."""
+        if self.interest is None:
+            self.interest = Interest()
+        return self.interest
 
     def tell(self) -> None:
         """Have the future done if the fate is known. The library's own."""
-        ack, batch = self.future, self.batch
+        ack = self.interest.ack if self.interest is not None else None
+        batch = self.batch
         if ack is None or ack.done():
             return
         if batch.message_ids is not None:

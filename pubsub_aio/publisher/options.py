@@ -5,11 +5,14 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import Final, TypedDict
+from typing import TYPE_CHECKING, Final, TypedDict
 
 from pubsub_aio.config import STARTUP_TIMEOUT, Batching, QueueLimit, RetryPolicy, check
 from pubsub_aio.errors import ConfigError
 from pubsub_aio.publisher.listening import PublisherListener
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
 
 
 class Unset:
@@ -71,8 +74,9 @@ class PublisherOptions(TypedDict, total=False):
     """Whether each message gets its flight's id as the attribute `pubsub_aio_flight_id`, by which
     a `Deduplicator` knows messages that were published twice by a retry."""
 
-    tracing: object
-    """Whether messages are traced with OpenTelemetry: true, or a tracer provider."""
+    tracing: bool | TracerProvider
+    """Whether messages have OpenTelemetry spans, like those of Google's clients. They go to the
+    program's own tracer provider if it is true, or to the one that is given."""
 
     topics: Sequence[str]
     """Topics that are checked at the start, so that a mistake is told then."""
@@ -113,7 +117,7 @@ class Options:
     resume_after: float | None = None
     compress_above: int | None = None
     send_flight_id: bool = False
-    tracing: object = False
+    tracing: bool | TracerProvider = False
     topics: Sequence[str] = ()
     check_topics: bool = True
     refresh_interval: float | None = None

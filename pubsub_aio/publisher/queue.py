@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 
 from pubsub_aio._core.departures import Departures
 from pubsub_aio._core.outgoing import Batch, Lane
@@ -20,9 +19,12 @@ class Queue:
         batching: What goes together.
         limit: How much may wait.
         id_prefix: Begins the ids of flights.
+        adds: Names of attributes that the publisher adds by itself.
     """
 
-    def __init__(self, batching: Batching, limit: QueueLimit, *, id_prefix: str) -> None:
+    def __init__(
+        self, batching: Batching, limit: QueueLimit, *, id_prefix: str, adds: Sequence[str]
+    ) -> None:
         self.departures: Departures[Flight] = Departures(
             max_messages=batching.max_messages,
             max_bytes=batching.max_bytes,
@@ -30,6 +32,7 @@ class Queue:
         )
         self.limit = limit
         self.id_prefix = id_prefix
+        self.adds = adds
         self.loop: asyncio.AbstractEventLoop | None = None
         self.on_withdrawn: Callable[[Batch[Flight]], None] = lambda _: None
         """Called with flights that were taken back."""
@@ -80,31 +83,34 @@ class Queue:
 
     def leaving(self, flight: Flight) -> asyncio.Future[None]:
         """The future that is done when a flight has left the queue."""
-        with contextlib.suppress(AttributeError):
-            return flight._leaving  # noqa: SLF001 - see the class: a slot that few need
-        assert self.loop is not None  # noqa: S101 - tells the type checker
-        flight._leaving = leaving = self.loop.create_future()  # noqa: SLF001
-        flight.batch.awaited = True
-        self._let_wait(1, len(flight.batch.wires[flight.index]))
-        return leaving
+        interest = flight.interest_of()
+        if interest.leaving is None:
+            assert self.loop is not None  # noqa: S101 - tells the type checker
+            interest.leaving = self.loop.create_future()
+            flight.batch.awaited = True
+            self._let_wait(1, len(flight.batch.wires[flight.index]))
+        return interest.leaving
 
     def left(self, batch: Batch[Flight]) -> None:
         """A batch has left the queue, one way or another."""
         if batch.awaited:
-            for flight, leaving in _awaited(batch):
-                self._let_wait(-1, -len(batch.wires[flight.index]))
-                if not leaving.done():
-                    leaving.set_result(None)
+            for flight in batch.passengers:
+                leaving = flight.interest.leaving if flight.interest is not None else None
+                if leaving is not None:
+                    self._let_wait(-1, -len(batch.wires[flight.index]))
+                    if not leaving.done():
+                        leaving.set_result(None)
         self._room.set()
 
     def withdraw(self, flight: Flight) -> None:
         """Take a flight back that nobody waits for any more."""
         batch = flight.batch
-        if hasattr(flight, "_leaving"):
-            self._let_wait(-1, -len(batch.wires[flight.index]))
+        wire = batch.wires[flight.index]
+        if flight.interest is not None and flight.interest.leaving is not None:
+            self._let_wait(-1, -len(wire))
         self.departures.withdraw(flight)
         error = asyncio.CancelledError("taken back before it was sent")
-        self.on_withdrawn(apart(batch.lane, batch.options, [flight], error))
+        self.on_withdrawn(apart(batch.lane, batch.options, [(flight, wire)], error))
         self._room.set()
 
     def take_back(self, flights: Iterable[Flight]) -> None:
@@ -116,23 +122,19 @@ class Queue:
 
 
 def apart(
-    lane: Lane[Flight], options: object, flights: Iterable[Flight], error: BaseException
+    lane: Lane[Flight],
+    options: object,
+    flights: Iterable[tuple[Flight, bytes]],
+    error: BaseException,
 ) -> Batch[Flight]:
-    """Flights as a batch of their own that is never sent."""
+    """Flights, each with its bytes, as a batch of their own that is never sent."""
     batch: Batch[Flight] = Batch(lane, options)
     batch.gone = True
     batch.error = error
-    for flight in flights:
-        batch.asked_for = batch.asked_for or flight.is_asked_for
+    for flight, wire in flights:
+        asked_for = flight.interest is not None and flight.interest.ack is not None
+        batch.asked_for = batch.asked_for or asked_for
         flight.batch, flight.index = batch, len(batch.passengers)
         batch.passengers.append(flight)
+        batch.wires.append(wire)
     return batch
-
-
-def _awaited(batch: Batch[Flight]) -> Iterator[tuple[Flight, asyncio.Future[None]]]:
-    for flight in batch.passengers:
-        try:
-            leaving = flight._leaving  # noqa: SLF001 - see the class: a slot that few need
-        except AttributeError:
-            continue
-        yield flight, leaving

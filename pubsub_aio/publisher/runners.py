@@ -7,11 +7,12 @@ import contextlib
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from datetime import UTC, datetime
 
 from pubsub_aio._core.flights import FlightTable
 from pubsub_aio._core.outgoing import Batch, Lane
+from pubsub_aio.config import FLIGHT_ID
 from pubsub_aio.errors import (
     ConfigError,
     DrainTimeoutError,
@@ -27,6 +28,7 @@ from pubsub_aio.publisher.queue import Queue, apart
 from pubsub_aio.publisher.sending import Sending
 from pubsub_aio.publisher.sites import Sites
 from pubsub_aio.publisher.topics import Topics
+from pubsub_aio.publisher.traces import ADDED, make_traces
 
 log = logging.getLogger("pubsub_aio.publisher")
 
@@ -52,18 +54,23 @@ class Runners:
             options.listener, max_waiting=max(_MIN_EVENTS, 2 * options.max_in_flight)
         )
         self.listening.on_room = self.wake
-        self.queue = Queue(options.batching, options.queue, id_prefix=options.id_prefix)
+        self.traces = make_traces(options.tracing)
+        adds = [FLIGHT_ID] * options.send_flight_id + [*ADDED] * (self.traces is not None)
+        self.queue = Queue(options.batching, options.queue, id_prefix=options.id_prefix, adds=adds)
         self.flights: FlightTable[Batch[Flight]] = FlightTable(
             max_in_flight=options.max_in_flight, refill_allowed_at=options.refill_allowed_at
         )
         self._departures = self.queue.departures
-        self._fates = Fates(self.queue, self.listening, options.resume_after)
+        self._fates = Fates(
+            self.queue, self.listening, resume_after=options.resume_after, traces=self.traces
+        )
         self.queue.on_withdrawn = self._fates.failed
         self._sending = Sending(
             sites,
             compress_above=options.compress_above,
             parted=self._parted,
             landed=self._answered,
+            traces=self.traces,
         )
         self._sends: dict[Batch[Flight], asyncio.Task[None]] = {}
         self._beside: set[asyncio.Task[None]] = set()
@@ -270,11 +277,14 @@ class Runners:
             send.cancel()
 
     def reject(
-        self, lane: Lane[Flight], terms: Terms, flights: list[Flight], error: PubSubError
+        self,
+        lane: Lane[Flight],
+        terms: Terms,
+        flights: Iterable[tuple[Flight, bytes]],
+        error: PubSubError,
     ) -> None:
-        """Some flights are not taken any more."""
-        if flights:
-            self._fates.failed(apart(lane, terms, flights, error))
+        """Some flights, each with its bytes, are not taken any more."""
+        self._fates.failed(apart(lane, terms, flights, error))
 
     # After
 

@@ -23,6 +23,7 @@ from pubsub_aio.errors import (
 )
 from pubsub_aio.publisher.flight import Flight, Terms
 from pubsub_aio.publisher.sites import Sites
+from pubsub_aio.publisher.traces import Traces
 
 log = logging.getLogger("pubsub_aio.publisher")
 
@@ -33,14 +34,14 @@ Landed = Callable[[Batch[Flight], list[str] | BaseException], None]
 
 
 class Sending:
-    """The sending of one batch.
+    """Sends batches.
 
     Args:
         sites: Where to.
-        batch: What; it has departed.
         compress_above: Bytes from which on compression is considered; none for never.
         parted: Told when a batch is parted in two: the new one, which goes first, and the other.
         landed: Told what became of each batch.
+        traces: Note it too, if there are any.
     """
 
     def __init__(
@@ -50,8 +51,10 @@ class Sending:
         compress_above: int | None,
         parted: Callable[[Batch[Flight], Batch[Flight]], None],
         landed: Landed,
+        traces: Traces | None,
     ) -> None:
         self._sites = sites
+        self._traces = traces
         self._compress_above = compress_above
         self._parted = parted
         self._landed = landed
@@ -102,7 +105,7 @@ class Sending:
         while True:
             site = self._sites.of_key(key) if key else endpoints.choose(tried)
             try:
-                return await self._call(batch, site, _attempt_timeout(terms))
+                return await self._traced_call(batch, site, _attempt_timeout(terms))
             except ServiceError as error:
                 if error.code != FLOW_CONTROL:  # who asks to wait is asked again
                     tried.append(site)
@@ -121,6 +124,18 @@ class Sending:
                 await asyncio.sleep(verdict.wait)
                 if batch.error is not None:
                     raise
+
+    async def _traced_call(self, batch: Batch[Flight], site: int, timeout: float) -> list[str]:
+        if self._traces is None:
+            return await self._call(batch, site, timeout)
+        request = self._traces.sent(batch)
+        try:
+            ids = await self._call(batch, site, timeout)
+        except BaseException as error:
+            self._traces.answered(request, batch, error)
+            raise
+        self._traces.answered(request, batch, ids)
+        return ids
 
     async def _call(self, batch: Batch[Flight], site: int, timeout: float) -> list[str]:
         batch.attempts += 1
