@@ -2,40 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from threading import get_ident
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
-from pubsub_aio._wire import names
-from pubsub_aio._wire.connection import project_of
 from pubsub_aio._wire.publishing import encode
 from pubsub_aio._wire.transport import Transport
-from pubsub_aio.config import FLIGHT_ID, RetryPolicy, Setting, check
-from pubsub_aio.errors import (
-    ClosedError,
-    ConfigError,
-    KeyPausedError,
-    PubSubError,
-    WrongLoopError,
-)
+from pubsub_aio.config import FLIGHT_ID, RetryPolicy
+from pubsub_aio.errors import ConfigError, KeyPausedError, PubSubError
 from pubsub_aio.publisher.flight import Flight
-from pubsub_aio.publisher.options import (
-    UNSET,
-    PublisherOptions,
-    Unset,
-    check_hold,
-    complete,
-    for_throughput,
-)
+from pubsub_aio.publisher.life import PublisherLife
+from pubsub_aio.publisher.options import UNSET, PublisherOptions, Unset, for_throughput
 from pubsub_aio.publisher.refusals import refuse
-from pubsub_aio.publisher.routes import Routes
-from pubsub_aio.publisher.runners import Runners
-from pubsub_aio.publisher.sites import make_sites
 
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials
@@ -44,7 +24,7 @@ Outgoing = bytes | tuple[bytes, Mapping[str, str]]
 """A message for `publish_many`: its data, or data and attributes."""
 
 
-class PublisherClient:
+class PublisherClient(PublisherLife):
     """Publishes messages from an asyncio program, and tells what becomes of each.
 
         async with PublisherClient("my-project") as publisher:
@@ -78,36 +58,15 @@ class PublisherClient:
         credentials: Credentials | None = None,
         **options: Unpack[PublisherOptions],
     ) -> None:
-        self._options = complete(options)
-        if project is not None:
-            names.project_name(project)
-        sites = make_sites(transport, endpoint=endpoint, region=region, credentials=credentials)
-        of_transport: str | None = getattr(sites.transports[0], "project", None)
-        self._project = project or of_transport or project_of()
-        topics = [names.full_name(name, "topics", self._project) for name in self._options.topics]
-        self._runners = Runners(self._options, sites, topics=topics)
-        self._queue = self._runners.queue
-        self._departures = self._queue.departures
-        self._routes = Routes(self._options, self._queue, self._project, self._runners.look_up)
-        self._runners.take_in = self._routes.lent.clear
-        self._lent = self._routes.lent
-        self._thread = 0
-        self._marks = self._options.send_flight_id or self._runners.traces is not None
+        super().__init__(
+            project,
+            transport=transport,
+            endpoint=endpoint,
+            region=region,
+            credentials=credentials,
+            **options,
+        )
         self._numbers = itertools.count(1)
-        self._root: asyncio.Task[None] | None = None
-        self._settings = {
-            "project": Setting(
-                self._project, "argument" if project or of_transport else "environment"
-            ),
-            "endpoints": Setting(sites.names, sites.source),
-            **{
-                field.name: Setting(
-                    getattr(self._options, field.name),
-                    "argument" if field.name in options else "default",
-                )
-                for field in dataclasses.fields(self._options)
-            },
-        }
 
     @classmethod
     def throughput(
@@ -133,110 +92,6 @@ class PublisherClient:
             credentials=credentials,
             **for_throughput(options),
         )
-
-    # Life
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            if not self._runners.stopped:
-                await self.drain(self._options.drain_timeout)
-        finally:
-            await self.stop()
-
-    async def start(self) -> None:
-        """Connect, check the `topics`, and run both runners in a task of the client's own.
-
-        Raises:
-            StartupError: A topic cannot be published to; the message lists what was checked.
-        """
-        self._check_usable()
-        if self._root is not None or self._runners.running:
-            raise ConfigError("start: the runners run already")
-        try:
-            await self._runners.start()
-        except BaseException:
-            await self._runners.stop()
-            raise
-        self._runners.will_run = True
-        loop = asyncio.get_running_loop()
-        self._root = loop.create_task(self._run(), name=f"pubsub-aio {self._options.id_prefix}")
-
-    async def _run(self) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.run_publisher())
-            tasks.create_task(self.run_flights())
-
-    async def run_publisher(self) -> None:
-        """Let messages depart, in a task of your own; it ends when drained or stopped.
-
-        If it is cancelled, the publisher is stopped.
-        """
-        self._bind()
-        await self._runners.publish()
-
-    async def run_flights(self) -> None:
-        """See to it that flights land, in a task of your own; it ends when drained or stopped.
-
-        If it is cancelled, the publisher is stopped.
-        """
-        self._bind()
-        await self._runners.land()
-
-    async def drain(self, timeout: float | None = None) -> None:
-        """Take no more messages, and return when all were answered, failed or timed out.
-
-        Args:
-            timeout: Seconds that it may take; no limit unless told.
-
-        Raises:
-            DrainTimeoutError: It takes longer; it goes on all the same.
-        """
-        if timeout is not None:
-            check("timeout", timeout, 0)
-        await self._runners.drain(timeout)
-
-    async def stop(self) -> None:
-        """Stop at once and disconnect; what was not answered fails with `PublisherStoppedError`.
-
-        Stopping again does nothing.
-        """
-        await self._runners.stop()
-        if self._root is not None:
-            await asyncio.wait([self._root])
-
-    def _bind(self) -> None:
-        """Serve the loop that runs here, if it is the first."""
-        try:
-            running = asyncio.get_running_loop()
-        except RuntimeError:
-            raise WrongLoopError(
-                "no event loop runs here: a PublisherClient is used inside of one, in an async "
-                "function"
-            ) from None
-        if self._queue.loop is None:
-            self._queue.loop, self._thread = running, get_ident()
-        elif self._queue.loop is not running:
-            raise WrongLoopError(
-                "this publisher serves another event loop, the first that it was used in: make one "
-                "in each loop"
-            )
-
-    def _check_usable(self) -> None:
-        """Refuse to be used in another loop than the first, or after the end."""
-        self._bind()
-        if self._runners.stopped:
-            raise ClosedError("the publisher was stopped: make another")
-        if self._runners.draining:
-            raise ClosedError("the publisher is drained and takes no more: make another")
 
     # Publishing
 
@@ -427,7 +282,8 @@ class PublisherClient:
         ordering_key: str,
     ) -> tuple[list[Flight], list[bytes]]:
         """Messages as flights and as bytes."""
-        flights, wires = [], []
+        flights: list[Flight] = []
+        wires: list[bytes] = []
         for index, message in enumerate(messages):
             try:
                 data, own = (message, attributes) if isinstance(message, bytes) else message
@@ -461,37 +317,3 @@ class PublisherClient:
         """Let every ordering key go on."""
         self._departures.resume_all()
         self._runners.wake_publisher()
-
-    # How it is
-
-    @property
-    def queued(self) -> int:
-        """Messages that have not departed yet."""
-        return self._departures.count
-
-    @property
-    def in_flight(self) -> int:
-        """Messages that wait for an answer."""
-        return self._runners.flights.in_flight
-
-    @property
-    def holding(self) -> bool:
-        """Whether nothing departs until `refill_allowed_at` is reached."""
-        return self._runners.flights.holding
-
-    def change_hold(self, *, max_in_flight: int, refill_allowed_at: int = 0) -> None:
-        """Go by other limits of what is in flight, from now on."""
-        check_hold(max_in_flight, refill_allowed_at)
-        limits = {"max_in_flight": max_in_flight, "refill_allowed_at": refill_allowed_at}
-        self._runners.flights.change(**limits)
-        self._settings |= {name: Setting(value, "changed") for name, value in limits.items()}
-        self._runners.wake_publisher()
-
-    @property
-    def settings(self) -> dict[str, Setting]:
-        """Every setting that is in force, and where it came from; what is known of topics too."""
-        topics = {
-            topic: Setting(found, "server, GetTopic" if found else "not known")
-            for topic, found in self._runners.topics.known.items()
-        }
-        return self._settings | topics
