@@ -16,6 +16,9 @@ if TYPE_CHECKING:
         ShutdownPolicy,
         StreamPolicy,
     )
+    from pubsub_aio.deduplicator import (
+        Deduplicator,
+    )
     from pubsub_aio.errors import (
         AlreadyExistsError,
         AlreadySettledError,
@@ -82,6 +85,7 @@ __all__ = [
     "ClosedError",
     "ConfigError",
     "Confirmation",
+    "Deduplicator",
     "Event",
     "FlowControl",
     "ForkedError",
@@ -151,6 +155,7 @@ _HOMES = {
         "Message",
     ),
     "admin": ("AdminClient",),
+    "deduplicator": ("Deduplicator",),
     "subscriber.arrow": ("ArrowBatch",),
     "subscriber.batches": ("Batch",),
     "subscriber.client": ("SubscriberClient",),

@@ -16,6 +16,9 @@ MAX_ACK_DEADLINE = 600.0
 EXACTLY_ONCE_ACK_DEADLINE = 60.0
 """With exactly-once delivery a lease is extended by at least this much."""
 
+FLIGHT_ID = "pubsub_aio_flight_id"
+"""The attribute that carries the id which the publisher gave a message."""
+
 _UNUSED = 100
 
 

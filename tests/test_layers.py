@@ -23,13 +23,14 @@ ALLOWED = {
     "subscriber": {"_core", "_wire"} | VALUES,
     "publisher": {"_core", "_wire"} | VALUES,
     "admin": {"_core", "_wire"} | VALUES,
+    "deduplicator": {"_core"} | VALUES,
     "testing": {"emulator", "_wire"} | VALUES,
     "jobs": CLIENTS | {"_core"} | VALUES,
     "spark": CLIENTS | {"_wire.codec"} | VALUES,
     "pytest_plugin": {"testing", "emulator"} | CLIENTS,
     "cli": PUBLIC,
     "__main__": {"cli"},
-    "__init__": PUBLIC,
+    "__init__": PUBLIC | {"deduplicator"},
 }
 
 PURE = {
