@@ -20,6 +20,9 @@ if TYPE_CHECKING:
         ShutdownPolicy,
         StreamPolicy,
     )
+    from pubsub_aio.deduplicator import (
+        Deduplicator,
+    )
     from pubsub_aio.errors import (
         AlreadyExistsError,
         AlreadySettledError,
@@ -105,6 +108,7 @@ __all__ = [
     "ClosedError",
     "ConfigError",
     "Confirmation",
+    "Deduplicator",
     "DrainTimeoutError",
     "Event",
     "Flight",
@@ -197,6 +201,7 @@ _HOMES = {
         "Message",
     ),
     "admin": ("AdminClient",),
+    "deduplicator": ("Deduplicator",),
     "publisher.client": ("PublisherClient",),
     "publisher.flight": (
         "Flight",

@@ -16,6 +16,9 @@ MAX_ACK_DEADLINE = 600.0
 EXACTLY_ONCE_ACK_DEADLINE = 60.0
 """With exactly-once delivery a lease is extended by at least this much."""
 
+FLIGHT_ID = "pubsub_aio_flight_id"
+"""The attribute that carries the id which the publisher gave a message."""
+
 _UNUSED = 100
 
 
@@ -275,9 +278,6 @@ class Setting:
     value: object
     source: str
 
-
-FLIGHT_ID = "pubsub_aio_flight_id"
-"""The attribute by which consumers know messages that were published twice."""
 
 CALL_TIMEOUT = 60.0
 """Seconds for a call with all its attempts, unless told otherwise."""

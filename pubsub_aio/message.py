@@ -43,12 +43,20 @@ async def all_confirmed(confirmations: list[Confirmation]) -> None:
         raise ExceptionGroup(f"{len(errors)} of {len(results)} messages were not settled", errors)
 
 
+Told = Callable[[bool], None]
+"""Is told what became of a message: whether it was acked, or is to come again."""
+
+
 class Settler(Protocol):
     """Who carries out what is decided about a message. Its methods may be called in any thread."""
 
     @property
     def exactly_once(self) -> bool:
         """Whether the subscription has exactly-once delivery, as far as is known."""
+
+    @property
+    def subscription(self) -> str:
+        """The full name of the subscription."""
 
     def ack(self, message: Message, confirmation: Confirmation | None = None) -> None:
         """Tell the server that the message is dealt with."""
@@ -65,6 +73,15 @@ class Settler(Protocol):
 
     def drop(self, message: Message) -> None:
         """Let go of it without a word to the server."""
+
+    def watch(self, message: Message, told: Told) -> None:
+        """Have somebody told, once, what becomes of a message that is held; in the loop only.
+
+        An ack is told of soon, or when it is confirmed if that was asked for.
+        """
+
+    def catch_up(self) -> None:
+        """Tell now whatever is to be told; in the loop only."""
 
 
 class Lease(Protocol):
@@ -188,11 +205,10 @@ class Message:
     @property
     def _source(self) -> _PubsubMessage:
         """All of its fields; read when the first is asked for that is not among the columns."""
-        try:
-            return self._whole
-        except AttributeError:
-            self._whole = self._read(self._raw)
-        return self._whole
+        whole: _PubsubMessage | None = getattr(self, "_whole", None)  # to catch takes longer
+        if whole is None:
+            whole = self._whole = self._read(self._raw)
+        return whole
 
     # What it says
 
@@ -200,6 +216,13 @@ class Message:
     def attributes(self) -> dict[str, str]:
         """What was published with it; a new dict each time."""
         return dict(self._source.attributes)
+
+    def attribute(self, name: str) -> str:
+        """One of these, empty if there is none. The library's own."""
+        whole: _PubsubMessage | None = getattr(self, "_whole", None)
+        if whole is None:
+            whole = self._read(self._raw)  # to keep it takes longer than to read it again
+        return whole.attributes.get(name, "")
 
     @property
     def publish_time(self) -> datetime:
@@ -239,6 +262,11 @@ class Message:
         attributes = dict(sorted(self.attributes.items()))  # which come in any order
         key = f", ordering_key={self.ordering_key!r}" if self.ordering_key else ""
         return f"Message(id={self.message_id}, data={shown!r}, attributes={attributes}{key})"
+
+    @property
+    def settler(self) -> Settler:
+        """Who carries out what is done with it. The library's own."""
+        return self._settler
 
     # What is done with it
 
@@ -326,6 +354,10 @@ class WholeMessage(Message):
     def data(self) -> bytes:  # type: ignore[override] # a copy each time, as of all protobuf objects
         """What was published."""
         return self._source.data
+
+    def attribute(self, name: str) -> str:
+        """One of its attributes, empty if there is none. The library's own."""
+        return self._source.attributes.get(name, "")
 
     @property
     def size(self) -> int:

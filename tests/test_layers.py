@@ -24,13 +24,14 @@ ALLOWED = {
     "subscriber": {"_core", "_wire", "tracing"} | VALUES,
     "publisher": {"_core", "_wire", "tracing"} | VALUES,
     "admin": {"_core", "_wire"} | VALUES,
+    "deduplicator": {"_core"} | VALUES,
     "testing": {"emulator", "_wire"} | VALUES,
     "jobs": CLIENTS | {"_core", "tracing"} | VALUES,
     "spark": CLIENTS | {"_wire.codec"} | VALUES,
     "pytest_plugin": {"testing", "emulator"} | CLIENTS,
     "cli": PUBLIC,
     "__main__": {"cli"},
-    "__init__": PUBLIC,
+    "__init__": PUBLIC | {"deduplicator"},
 }
 
 PURE = {

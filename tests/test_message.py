@@ -9,6 +9,7 @@ import math
 import queue
 import threading
 import weakref
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,7 +29,7 @@ from pubsub_aio.errors import (
     LeaseExpiredError,
     SettleError,
 )
-from pubsub_aio.message import WholeMessage, all_confirmed, whole_seconds
+from pubsub_aio.message import Told, WholeMessage, all_confirmed, whole_seconds
 
 Call = tuple[str, Message, int | None, Confirmation | None]
 
@@ -45,9 +46,16 @@ class Notebook:
     """Writes down what it is asked to do."""
 
     exactly_once = False
+    subscription = "projects/p/subscriptions/worker"
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
+
+    def watch(self, message: Message, told: Told) -> None:
+        raise NotImplementedError
+
+    def catch_up(self) -> None:
+        raise NotImplementedError
 
     def ack(self, message: Message, confirmation: Confirmation | None = None) -> None:
         self.calls.append(("ack", message, None, confirmation))
@@ -152,6 +160,17 @@ def test_its_methods_are_called_as_googles(name: str, arguments: tuple[int, ...]
     if arguments:
         theirs.bind(object(), seconds=10)
         mine.bind(object(), seconds=10)
+
+
+@pytest.mark.parametrize("made", [ours, ours_whole])
+def test_an_attribute_can_be_asked_for_alone(
+    made: Callable[[types.ReceivedMessage], Message],
+) -> None:
+    message = made(received())
+
+    assert [message.attribute(name) for name in ("size", "weight")] == ["9", ""]
+    assert message.attributes == {"colour": "red", "size": "9"}
+    assert message.attribute("colour") == "red"
 
 
 @pytest.mark.parametrize(

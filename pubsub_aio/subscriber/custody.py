@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 from pubsub_aio._core.leases import Block
 from pubsub_aio._core.outbox import Outcome, Request
 from pubsub_aio.errors import AlreadySettledError, InvalidAckIdError, LeaseExpiredError
-from pubsub_aio.message import Confirmation
+from pubsub_aio.message import Confirmation, Told
 from pubsub_aio.subscriber.held import Held
 from pubsub_aio.subscriber.keeping import Keeping
 from pubsub_aio.subscriber.options import Options
@@ -38,10 +38,20 @@ class Custody(Keeping[M]):
         self, sender: Sender, options: Options, report: Callable[[str, str], None]
     ) -> None:
         super().__init__(sender, options, report)
+        self.subscription = sender.subscription
+        """The full name of the subscription."""
         self._thread = get_ident()
         # Messages whose deadlines users have moved, until the server has answered to that.
         self._moved: WeakValueDictionary[tuple[str, int], M] = WeakValueDictionary()
         sender.on_outcome = self._answered
+
+    def watch(self, message: M, told: Told) -> None:
+        """Have somebody told, once, what becomes of a message that is held."""
+        self._fates.watch(message, told)
+
+    def catch_up(self) -> None:
+        """Tell now whatever is to be told."""
+        self.count_acks()
 
     # Settling
 
@@ -59,6 +69,7 @@ class Custody(Keeping[M]):
             block.acked.append(message)
             if confirmation is not None:
                 self._sender.confirm(message.ack_id, None, confirmation)
+                self._fates.tell_when_confirmed(message, confirmation)
             if self._follow_up:
                 self._follow_ack(message)
             else:

@@ -14,6 +14,7 @@ from pubsub_aio._wire import schema
 from pubsub_aio.subscriber.alarm import Alarm
 from pubsub_aio.subscriber.complaints import Complaints
 from pubsub_aio.subscriber.copies import Copies
+from pubsub_aio.subscriber.fates import Fates
 from pubsub_aio.subscriber.halts import Halts
 from pubsub_aio.subscriber.held import Held
 from pubsub_aio.subscriber.options import Options
@@ -62,6 +63,7 @@ class Keeping(Generic[M]):
         self.given_back: GivenBack[M] = GivenBack(self._lanes)
         """What was given back where order matters."""
         self._copies: Copies[M] = Copies()
+        self._fates: Fates[M] = Fates()
         self._closed = False
         self._put_aside: list[M] = []  # what came and is not kept
         self._acked: list[Block[M]] = []  # of which messages were acked, and not counted yet
@@ -128,6 +130,7 @@ class Keeping(Generic[M]):
         blocks, self._acked = self._acked, []
         for block in blocks:
             acked = self.leases.release_acked(block, now=self._loop.time())
+            self._fates.tell(acked, acked=True)
             if self._ordered is not False and self.leases.exactly_once:
                 self._ack_in_order(acked)
             else:
@@ -268,6 +271,8 @@ class Keeping(Generic[M]):
             told: Whether the server is told of it, and so will answer.
         """
         self._overdue.settled(message)
+        if not acked:
+            self._fates.tell([message], acked=False)
         if (further := self._copies.take([message])) and acked:
             self._sender.acks += further
             self._sender.acks_wait()
@@ -310,6 +315,7 @@ class Keeping(Generic[M]):
                 self._overdue.expire(message, begun=True)
             self._overdue.settled(message)
         self._watch()
+        self._fates.tell(messages, acked=False)
         self._tell_nack(messages, delay)
         self.given_back.add(messages)
 
@@ -425,6 +431,7 @@ class Keeping(Generic[M]):
     def give_back(self, messages: Sequence[M]) -> None:
         """Give back what is held still, of these."""
         held = [message for message in messages if self.leases.release(message)]
+        self._fates.tell(held, acked=False)
         self._tell_nack(held)
 
     def stop(self) -> None:

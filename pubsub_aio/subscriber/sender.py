@@ -44,7 +44,7 @@ class Sender:
         """Ids to be acked; `acks_wait` is to be called when the first is added, or many are."""
         self.flush_at = flush_at
         self._transport = transport
-        self._subscription = subscription
+        self.subscription = subscription
         self.on_outcome: Callable[[Request, Outcome], None] = lambda *_: None
         """Is told what became of each request."""
         self.on_end: Callable[[], None] = lambda: None
@@ -189,10 +189,10 @@ class Sender:
     async def _call(self, request: Request) -> ServiceError | None:
         timeout = _EXTENSION_TIMEOUT if request.is_extension else _CALL_TIMEOUT
         if request.seconds is None:
-            rpc, data = "Acknowledge", codec.acknowledge(self._subscription, request.ids)
+            rpc, data = "Acknowledge", codec.acknowledge(self.subscription, request.ids)
         else:
             rpc = "ModifyAckDeadline"
-            data = codec.modify_ack_deadline(self._subscription, request.ids, request.seconds)
+            data = codec.modify_ack_deadline(self.subscription, request.ids, request.seconds)
         try:
             await self._transport.call(rpc, data, timeout=timeout)
         except ServiceError as error:
