@@ -21,7 +21,8 @@ MAX_ORDERING_KEY_BYTES = 1_024
 
 RESERVED, ALLOWED = "goog", "googclient_"
 
-_MAX_NAMES = 1_000
+_MAX_NAMES = 200
+_SHORT = 256  # bytes of a value, as most are
 
 
 def _varint(number: int) -> bytes:
@@ -36,8 +37,10 @@ def _varint(number: int) -> bytes:
 _VARINTS = [_varint(number) for number in range(1 << 14)]
 _TAG_1 = [b"\x0a" + size for size in _VARINTS]
 _TAG_2 = [b"\x12" + size for size in _VARINTS]
-_VALUE_SIZES = _VARINTS[: MAX_VALUE_BYTES + 1]
-_names: dict[str, bytes] = {}  # of attributes, encoded; there are few, and they are checked once
+
+# For each name of an attribute, what comes before a value of 0, 1, 2 and so on bytes. There are few
+# names, and they are checked once.
+_heads: dict[str, list[bytes]] = {}
 
 
 def varint(number: int) -> bytes:
@@ -59,17 +62,13 @@ def encode(data: bytes, attributes: Mapping[str, str] | None, ordering_key: str)
         size += len(head)
         if not attributes:
             return b"".join((_TAG_2[size], head, data))
+        tail = b""
+        for key, value in attributes.items():
+            content = value.encode()
+            tail += _heads[key][len(content)] + content
         if len(attributes) > MAX_ATTRIBUTES:
             return _encode(data, attributes, ordering_key)
-        pieces = [b"", head, data]
-        for key, value in attributes.items():
-            name, content = _names[key], value.encode()
-            length = len(content)
-            entry = len(name) + length + 1
-            pieces += (_TAG_2[entry], name, _VALUE_SIZES[length], content)
-            size += entry + len(_TAG_2[entry])
-        pieces[0] = _TAG_2[size]
-        return b"".join(pieces)
+        return b"".join((_TAG_2[size + len(tail)], head, data, tail))
     except (AttributeError, LookupError, TypeError, ValueError):
         return _encode(data, attributes, ordering_key)
 
@@ -126,16 +125,10 @@ def _attributes(attributes: Mapping[str, str]) -> bytes:
         raise ConfigError(
             f"attributes: {len(attributes)} are more than the service takes, {MAX_ATTRIBUTES}"
         )
-    entries = []
-    for key, value in attributes.items():
-        name = _name(key)
-        content = _text(f"attributes[{key!r}]", value, MAX_VALUE_BYTES)
-        entries.append(_field(b"\x12", name + varint(len(content)) + content))
-    return b"".join(entries)
+    return b"".join(_attribute(key, value) for key, value in attributes.items())
 
 
-def _name(key: str) -> bytes:
-    """An attribute's key, and what comes before its value's size; it is remembered."""
+def _attribute(key: str, value: str) -> bytes:
     name = _field(b"\x0a", _text("attributes: a key", key, MAX_KEY_BYTES)) + b"\x12"
     if not key:
         raise ConfigError("attributes: a key must not be empty")
@@ -143,10 +136,18 @@ def _name(key: str) -> bytes:
         raise ConfigError(
             f"attributes: keys that begin with {RESERVED!r} are reserved, rename {key!r}"
         )
-    if len(_names) >= _MAX_NAMES:
-        _names.clear()
-    _names[key] = name
-    return name
+    content = _text(f"attributes[{key!r}]", value, MAX_VALUE_BYTES)
+    if key not in _heads:
+        if len(_heads) >= _MAX_NAMES:
+            _heads.clear()
+        _heads[key] = [_head(name, size) for size in range(_SHORT)]
+    return _head(name, len(content)) + content
+
+
+def _head(name: bytes, size: int) -> bytes:
+    """What comes before a value of that many bytes."""
+    length = varint(size)
+    return b"\x12" + varint(len(name) + len(length) + size) + name + length
 
 
 def _text(name: str, value: object, most: int) -> bytes:
