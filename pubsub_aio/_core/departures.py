@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
 from collections import deque
 from typing import Generic
@@ -115,6 +117,51 @@ class Departures(Generic[P]):
             self.close(batch)
             return True
         return news
+
+    def add_some(
+        self,
+        lane: Lane[P],
+        passengers: list[P],
+        wires: list[bytes],
+        options: object,
+        *,
+        start: int,
+        most: int,
+    ) -> int:
+        """Put messages in line, from a place on as many as one batch takes, one at least.
+
+        Args:
+            lane: Where they belong.
+            passengers: The messages.
+            wires: The same as bytes.
+            options: What they have in common.
+            start: The place of the first.
+            most: How many at most.
+
+        Returns:
+            The place of the next one.
+        """
+        self.add(lane, passengers[start], wires[start], options)
+        start += 1
+        most -= 1
+        batch = lane.open
+        if batch is None or most < 1:
+            return start
+        place = len(batch.passengers)
+        some = wires[start : start + min(most, batch.last + 1 - place)]
+        sizes = list(itertools.accumulate(map(len, some), initial=batch.size))
+        count = bisect.bisect_right(sizes, batch.max_size) - 1
+        joining = passengers[start : start + count]
+        for index, passenger in enumerate(joining, place):
+            passenger.batch = batch
+            passenger.index = index
+        batch.passengers += joining
+        batch.wires += some[:count]
+        batch.size = sizes[count]
+        self._recount(batch)
+        if len(batch.passengers) > batch.last or batch.size >= batch.max_size:
+            self.close(batch)
+        return start + count
 
     def lend(self, lane: Lane[P]) -> Batch[P] | None:
         """The open batch of a lane, if there is one, for others to add to without a call.

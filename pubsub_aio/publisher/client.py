@@ -12,7 +12,7 @@ from pubsub_aio._wire.publishing import encode
 from pubsub_aio._wire.transport import Transport
 from pubsub_aio.config import FLIGHT_ID, RetryPolicy
 from pubsub_aio.errors import ConfigError, KeyPausedError, PubSubError
-from pubsub_aio.publisher.flight import Flight
+from pubsub_aio.publisher.flight import Flight, Terms
 from pubsub_aio.publisher.life import PublisherLife
 from pubsub_aio.publisher.options import UNSET, PublisherOptions, Unset, for_throughput
 from pubsub_aio.publisher.refusals import refuse
@@ -251,20 +251,9 @@ class PublisherClient(PublisherLife):
         """
         self._check_usable()
         terms = self._routes.terms(retry, timeout)
-        lane = self._routes.lane(topic, ordering_key, terms)
         flights, wires = self._prepare_all(topic, messages, attributes, ordering_key)
         try:
-            for number, (flight, wire) in enumerate(zip(flights, wires, strict=True)):
-                if self._departures.add(lane, flight, wire, terms):
-                    self._runners.wake_publisher()
-                if self._queue.is_half_full:
-                    await self._queue.room()
-                    try:
-                        lane = self._routes.lane(topic, ordering_key, terms)
-                    except KeyPausedError as error:
-                        rest = zip(flights[number + 1 :], wires[number + 1 :], strict=True)
-                        self._runners.reject(lane, terms, rest, error)
-                        break
+            await self._add_all(topic, ordering_key, terms, flights, wires)
             if flights:
                 # They leave in order: with the last of them all have left.
                 with contextlib.suppress(PubSubError):
@@ -273,6 +262,33 @@ class PublisherClient(PublisherLife):
             self._queue.take_back(flights)
             raise
         return flights
+
+    async def _add_all(
+        self,
+        topic: str,
+        ordering_key: str,
+        terms: Terms,
+        flights: list[Flight],
+        wires: list[bytes],
+    ) -> None:
+        """Put flights in line as there is room."""
+        place = 0
+        while place < len(flights):
+            await self._queue.room()
+            try:
+                lane = self._routes.lane(topic, ordering_key, terms)
+            except KeyPausedError as error:
+                if not place:
+                    for flight in flights:
+                        self._refuse(flight, error)
+                    raise
+                rest = zip(flights[place:], wires[place:], strict=True)
+                self._runners.reject(flights[0].batch.lane, terms, rest, error)
+                return
+            place = self._departures.add_some(
+                lane, flights, wires, terms, start=place, most=self._queue.half_left
+            )
+            self._runners.wake_publisher()
 
     def _prepare_all(
         self,
@@ -284,18 +300,25 @@ class PublisherClient(PublisherLife):
         """Messages as flights and as bytes."""
         flights: list[Flight] = []
         wires: list[bytes] = []
-        for index, message in enumerate(messages):
-            try:
+        marks = self._marks
+        try:
+            for message in messages:
                 data, own = (message, attributes) if isinstance(message, bytes) else message
                 if attributes and own and own is not attributes:
                     own = {**attributes, **own}
-                flight, wire = self._prepare(topic, data, own, ordering_key)
-            except (ConfigError, TypeError, ValueError) as error:
-                for before in flights:
-                    self._refuse(before, error)
-                raise ConfigError(f"messages[{index}]: {error}") from error
-            flights.append(flight)
-            wires.append(wire)
+                if marks:
+                    flight, wire = self._prepare(topic, data, own, ordering_key)
+                else:
+                    wire = encode(data, own, ordering_key)
+                    flight = Flight()
+                    flight.number = next(self._numbers)
+                    flight.interest = None
+                flights.append(flight)
+                wires.append(wire)
+        except (ConfigError, TypeError, ValueError) as error:
+            for before in flights:
+                self._refuse(before, error)
+            raise ConfigError(f"messages[{len(flights)}]: {error}") from error
         return flights, wires
 
     # Ordering keys

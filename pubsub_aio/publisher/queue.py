@@ -59,10 +59,12 @@ class Queue:
             self.departures.max_size += size
 
     @property
-    def is_half_full(self) -> bool:
-        """Whether those should wait who can, so that there is room for others."""
+    def half_left(self) -> int:
+        """How many more those may add who can wait, so that there is room for others."""
         departures, limit = self.departures, self.limit
-        return 2 * departures.count >= limit.max_messages or 2 * departures.size >= limit.max_bytes
+        if 2 * departures.size >= limit.max_bytes:
+            return 0
+        return (limit.max_messages + 1) // 2 - departures.count
 
     async def room(self) -> None:
         """Return as soon as the queue is less than half full.
@@ -70,7 +72,7 @@ class Queue:
         Raises:
             PublisherStoppedError: It will not be.
         """
-        while self.is_half_full:
+        while self.half_left < 1:
             self._room.clear()
             await self._room.wait()
             if self._closed:
