@@ -468,7 +468,10 @@ class LateTransport(GrpcTransport):
         self.called = asyncio.Event()
         self.closed = asyncio.Event()
 
-    async def call(self, rpc: str, request: bytes, *, timeout: float) -> bytes:  # noqa: ARG002
+    async def call(
+        self, rpc: str, request: bytes, *, timeout: float, compress: bool = False
+    ) -> bytes:
+        del rpc, request, timeout, compress
         self.called.set()
         await self.closed.wait()
         raise service_error("NOT_FOUND", "no such topic")
