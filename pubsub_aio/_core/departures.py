@@ -341,6 +341,7 @@ class Departures(Generic[P]):
             return False
         lane.paused_by = None
         self._paused -= 1
+        self.all_paused = self.all_paused and self._paused > self._max_paused
         self._forget_if_idle(lane)
         return True
 

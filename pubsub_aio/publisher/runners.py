@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import math
 from collections import deque
@@ -70,13 +71,15 @@ class Runners:
             compress_above=options.compress_above,
             parted=self._parted,
             landed=self._answered,
+            sent=self._sent,
             traces=self.traces,
         )
         self._sends: dict[Batch[Flight], asyncio.Task[None]] = {}
         self._beside: set[asyncio.Task[None]] = set()
-        self._answers: deque[tuple[Batch[Flight], list[str] | BaseException]] = deque()
+        self._answers: deque[Callable[[], None]] = deque()
         self._to_check = topics
         self._unknown: list[str] = []
+        self._learning: set[str] = set()
         self._running: set[str] = set()
         self.will_run = False
         """Whether somebody sees to it that both loops run."""
@@ -115,9 +118,11 @@ class Runners:
 
     def look_up(self, topic: str) -> None:
         """Learn of a topic before anything departs to it."""
-        if self._options.check_topics and topic not in self.topics:
-            self._departures.block(topic)
-            self._unknown.append(topic)
+        if not self._options.check_topics or topic in self.topics or topic in self._learning:
+            return
+        self._departures.block(topic)
+        self._learning.add(topic)
+        self._unknown.append(topic)
 
     # The loops
 
@@ -206,12 +211,16 @@ class Runners:
     async def _learn(self, topic: str) -> None:
         try:
             await self.topics.learn(topic)
-        except PubSubError as error:
+        except Exception as error:
+            if not isinstance(error, PubSubError):
+                log.exception("%s could not be looked up", topic)
             self.take_in()
             for batch in self._departures.refuse(topic):
                 self._fates.fail(batch, error, now=asyncio.get_running_loop().time())
         else:
             self._departures.unblock(topic)
+        finally:
+            self._learning.discard(topic)
         self.wake()
 
     async def land(self) -> None:
@@ -231,7 +240,7 @@ class Runners:
         if self._answers or overdue:
             self._news[PUBLISHER].set()
         while self._answers:
-            self._land(*self._answers.popleft())
+            self._answers.popleft()()
         for batch in overdue:
             self._time_out(batch)
         next_resume = self._fates.resume_due(now=loop.time())
@@ -247,7 +256,13 @@ class Runners:
     # What becomes of batches
 
     def _answered(self, batch: Batch[Flight], fate: list[str] | BaseException) -> None:
-        self._answers.append((batch, fate))
+        """A batch was answered, or a part of one."""
+        self._answers.append(functools.partial(self._land, batch, fate))
+        self._news[FLIGHTS].set()
+
+    def _sent(self, lane: Lane[Flight]) -> None:
+        """All that was sent together of an ordering key was answered."""
+        self._answers.append(functools.partial(self._departures.landed, lane))
         self._news[FLIGHTS].set()
 
     def _parted(self, first: Batch[Flight], rest: Batch[Flight]) -> None:
@@ -261,8 +276,6 @@ class Runners:
             self._fates.acked(batch, fate)
         elif flying and isinstance(fate, BaseException):
             self._fates.fail(batch, fate, now=asyncio.get_running_loop().time())
-        if batch.lane.ordering_key:
-            self._departures.landed(batch.lane)
 
     def _time_out(self, batch: Batch[Flight]) -> None:
         if not self.flights.land(batch):  # it was answered at the last moment

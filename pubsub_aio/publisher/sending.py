@@ -10,7 +10,7 @@ from typing import cast
 
 from pubsub_aio._core.attempts import FLOW_CONTROL, Again, Attempts
 from pubsub_aio._core.compression import pays
-from pubsub_aio._core.outgoing import Batch
+from pubsub_aio._core.outgoing import Batch, Lane
 from pubsub_aio._wire import publishing
 from pubsub_aio._wire.transport import CompressingTransport, service_error
 from pubsub_aio.config import CALL_TIMEOUT, RetryPolicy
@@ -40,7 +40,8 @@ class Sending:
         sites: Where to.
         compress_above: Bytes from which on compression is considered; none for never.
         parted: Told when a batch is parted in two: the new one, which goes first, and the other.
-        landed: Told what became of each batch.
+        landed: Told what became of each batch, or part of one.
+        sent: Told of the lane of an ordering key when nothing of it is on its way any more.
         traces: Note it too, if there are any.
     """
 
@@ -51,6 +52,7 @@ class Sending:
         compress_above: int | None,
         parted: Callable[[Batch[Flight], Batch[Flight]], None],
         landed: Landed,
+        sent: Callable[[Lane[Flight]], None],
         traces: Traces | None,
     ) -> None:
         self._sites = sites
@@ -58,6 +60,7 @@ class Sending:
         self._compress_above = compress_above
         self._parted = parted
         self._landed = landed
+        self._sent = sent
 
     async def send(self, batch: Batch[Flight]) -> None:
         """Send a batch to its end; when it is refused, those of its messages that are not."""
@@ -76,6 +79,8 @@ class Sending:
             self._landed(batch, fate)
             if isinstance(fate, BaseException) and batch.lane.ordering_key:
                 self._skip(waiting, fate)
+        if batch.lane.ordering_key:
+            self._sent(batch.lane)
 
     def _skip(self, waiting: list[Batch[Flight]], error: BaseException) -> None:
         """Do not send what must not overtake a message that failed."""

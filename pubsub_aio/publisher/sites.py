@@ -99,6 +99,9 @@ class Sites:
             await self.transports[site].call("GetTopic", request, timeout=_PROBE_TIMEOUT)
         except ServiceError as error:
             return error.code not in SILENT
+        except Exception:
+            log.exception("%s could not be asked", self.names[site])
+            return False
         return True
 
 

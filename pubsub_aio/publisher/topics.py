@@ -82,10 +82,10 @@ class Topics:
             for topic in list(self.known):
                 try:
                     self.known[topic] = await self._get(topic)
-                except ServiceError as error:
-                    log.debug("%s cannot be looked up: %s", topic, error)
-                    if isinstance(error, NotFoundError):
-                        self.forget(topic)
+                except NotFoundError:
+                    self.forget(topic)
+                except Exception as error:  # noqa: BLE001 - it is looked up again later
+                    log.warning("%s cannot be looked up: %s", topic, error)
 
     async def _get(self, topic: str) -> schema.Topic:
         request = schema.GetTopicRequest(topic=topic).SerializeToString()

@@ -204,3 +204,19 @@ async def test_keys_that_have_nothing_to_do_are_forgotten(emulator: MemoryEmulat
             await publisher.publish(TOPIC, b"x", ordering_key=f"k{number}").ack
 
         assert len(publisher._departures) == 0
+
+
+@virtual
+async def test_nothing_overtakes_a_part_of_a_batch_that_was_refused(
+    emulator: MemoryEmulator,
+) -> None:
+    """P13: a batch that is sent in two halves is one batch of its key all the same."""
+    emulator.faults.fail("Publish", "INVALID_ARGUMENT")
+    emulator.faults.delay("Publish", 0)
+    emulator.faults.delay("Publish", 1)  # for the second half
+    async with publisher_of(emulator, batching=Batching(max_messages=4)) as publisher:
+        flights = [publisher.publish(TOPIC, b"%d" % n, ordering_key="k") for n in range(8)]
+        for flight in flights:
+            await flight.ack
+
+    assert stored(emulator) == [b"%d" % n for n in range(8)]

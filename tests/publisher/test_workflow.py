@@ -139,6 +139,50 @@ async def test_a_topic_is_looked_up_once(emulator: MemoryEmulator) -> None:
 
 
 @virtual
+async def test_many_messages_at_once_do_not_look_a_topic_up_more_than_once(
+    emulator: MemoryEmulator,
+) -> None:
+    """R9: whatever their keys and options are."""
+    tap = Tapped(emulator.transport())
+    async with publisher_of(emulator, tap) as publisher:
+        for number in range(100):
+            publisher.publish(TOPIC, b"x", ordering_key=f"k{number}", timeout=10 + number)
+
+    assert len(tap.times("GetTopic")) == 1
+    assert len(stored(emulator)) == 100
+
+
+@pytest.mark.parametrize("rpc", ["GetTopic", "Publish"])
+@virtual
+async def test_a_transport_that_breaks_while_it_looks_around_ends_nothing(
+    emulator: MemoryEmulator, rpc: str
+) -> None:
+    """Neither a look-up, nor a refresh, nor a probe that raises nonsense stops the publisher."""
+
+    class Broken(Tapped):
+        broken = False
+
+        async def call(self, name: str, request: bytes, *, timeout: float) -> bytes:
+            if self.broken and name in (rpc, "GetTopic"):
+                raise ZeroDivisionError("a bug")
+            return await super().call(name, request, timeout=timeout)
+
+    emulator.create_topic("others")
+    transport = Broken(emulator.transport())
+    async with publisher_of(
+        emulator, transport, refresh_interval=5, listener=Listener()
+    ) as publisher:
+        await publisher.publish(TOPIC, b"x").ack
+        transport.broken = True
+        with pytest.raises(ZeroDivisionError):
+            await publisher.publish("others", b"x").ack
+        await asyncio.sleep(20)
+        transport.broken = False
+        await publisher.publish("others", b"y").ack
+    assert stored(emulator, "others") == [b"y"]
+
+
+@virtual
 async def test_a_topic_that_is_not_there_fails_the_publish(emulator: MemoryEmulator) -> None:
     """R9: nothing is sent, and the next publish looks again."""
     tap = Tapped(emulator.transport())
