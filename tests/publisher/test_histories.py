@@ -68,7 +68,9 @@ def plans(draw: st.DrawFn) -> Plan:
             st.lists(
                 st.builds(
                     Fault,
-                    kind=st.sampled_from(["unavailable", "lost", "slow", "denied", "cut"]),
+                    kind=st.sampled_from(
+                        ["unavailable", "lost", "slow", "denied", "invalid", "cut"]
+                    ),
                     times=st.integers(1, 4),
                     seconds=st.sampled_from([0.5, 2.0, 7.0]),
                 ),
@@ -130,6 +132,8 @@ def inject(emulator: MemoryEmulator, fault: Fault) -> None:
         faults.fail("Publish", "UNAVAILABLE", times=fault.times)
     elif fault.kind == "denied":
         faults.fail("Publish", "PERMISSION_DENIED", times=fault.times)
+    elif fault.kind == "invalid":
+        faults.fail("Publish", "INVALID_ARGUMENT", times=fault.times)
     elif fault.kind == "lost":
         faults.fail("Publish", "UNAVAILABLE", times=fault.times, applied=True)
     elif fault.kind == "slow":
