@@ -180,7 +180,7 @@ class RetryPolicy:
         check("max_wait", self.max_wait, 0)
         for name in ("attempt_timeout", "deadline"):
             if (value := getattr(self, name)) is not None:
-                check(name, value, 0, above=True)
+                check(name, value, 0, MAX_SECONDS, above=True)
         codes = frozenset(self.codes)
         if not codes <= STATUS_CODES:
             known = ", ".join(sorted(STATUS_CODES))
@@ -221,6 +221,9 @@ STATUS_CODES = frozenset(
     }
 )
 """The canonical codes of refusals."""
+
+MAX_SECONDS = 1e9
+"""The longest time limit; none at all is None."""
 
 MAX_PUBLISH_MESSAGES = 1_000
 MAX_PUBLISH_BYTES = 10_000_000

@@ -199,9 +199,10 @@ class PublishTimeoutError(PubSubError, TimeoutError):
     """
 
     def __init__(self, topic: str, *, seconds: float, attempts: int) -> None:
+        plural = "s" * (attempts != 1)
         super().__init__(
-            f"{topic}: no answer within {seconds:g} s, {attempts} attempts; the message may be "
-            "published or not"
+            f"{topic}: not published within {seconds:g} s, {attempts} attempt{plural}; the message "
+            "may be there or not, see the cause for what was answered last"
         )
         self.topic = topic
         self.seconds = seconds

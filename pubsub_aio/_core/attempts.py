@@ -61,7 +61,7 @@ class Attempts:
         if untried and code != FLOW_CONTROL:
             wait = 0.0
         else:
-            wait = self._next_wait(policy, chance) if retry_delay is None else retry_delay
+            wait = max(self._next_wait(policy, chance), retry_delay or 0.0)
         return Again(wait) if now + wait < self._ends_at else GiveUp("no time")
 
     def _next_wait(self, policy: RetryPolicy, chance: float) -> float:

@@ -14,6 +14,9 @@ MAX_PAUSED = 100_000
 """Ordering keys that may be paused one by one; past this all of them are."""
 
 
+_SPARE = 64  # batches that need not wait any more and are remembered, however few lanes there are
+
+
 class Departures(Generic[P]):
     """Everything that waits to be published.
 
@@ -167,20 +170,28 @@ class Departures(Generic[P]):
         """The open batch of a lane, if there is one, for others to add to without a call.
 
         They add a message only if the batch stays within its `max_size`, and close it with the one
-        that is its `last`.
+        that is its `last`; and none any more as soon as it `is_tight`.
         """
         if lane.open is not None:
             self._lent[lane.open] = None
         return lane.open
 
+    @property
+    def is_tight(self) -> bool:
+        """Whether more might wait than may, once what is lent is full, and one more."""
+        self._count_all()
+        lent = len(self._lent) + 1
+        return (
+            self._count + lent * self._max_messages > self.max_count
+            or self._size + lent * self._max_bytes > self.max_size
+        )
+
     def _open(self, lane: Lane[P], options: object) -> Batch[P]:
-        """A new batch, with room for what may wait in all."""
         if lane.open is not None:
             self.close(lane.open)
-        self._count_all()
         batch = lane.open = Batch(lane, options)
-        batch.last = int(min(self._max_messages, max(1, self.max_count - self._count))) - 1
-        batch.max_size = int(min(self._max_bytes, max(1, self.max_size - self._size)))
+        batch.last = self._max_messages - 1
+        batch.max_size = self._max_bytes
         lane.batches.append(batch)
         self._fresh.append(batch)
         return batch
@@ -217,6 +228,8 @@ class Departures(Generic[P]):
             if not batch.gone:
                 batch.due = True
                 self._offer(batch.lane)
+        if len(aging) > 2 * len(self._lanes) + _SPARE:  # of a lane one waits for others at most
+            self._aging = deque(batch for batch in aging if not batch.due)
         return aging[0].due_at if aging else math.inf
 
     def flush(self) -> None:
@@ -278,8 +291,9 @@ class Departures(Generic[P]):
         self._forget_if_idle(lane)
 
     def _forget_if_idle(self, lane: Lane[P]) -> None:
-        if lane.ordering_key and not (lane.batches or lane.busy or lane.paused_by):
-            self._lanes.pop(lane.key, None)
+        idle = not (lane.batches or lane.busy or lane.paused_by)
+        if lane.ordering_key and idle and self._lanes.get(lane.key) is lane:
+            del self._lanes[lane.key]
 
     def forget_idle(self) -> None:
         """Forget every lane that has nothing to do."""

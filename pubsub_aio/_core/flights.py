@@ -18,20 +18,27 @@ class FlightTable(Generic[B]):
     The hold is put on when `max_in_flight` is reached, and taken off when no more than
     `refill_allowed_at` are left. A batch lands once: answered, failed, or out of time.
 
+    Nothing departs either while `max_bytes` are on their way.
+
     Args:
         max_in_flight: The most messages on their way.
         refill_allowed_at: How many may be left when a hold ends.
+        max_bytes: The most bytes on their way, but for the batch that reaches it.
     """
 
-    def __init__(self, *, max_in_flight: int, refill_allowed_at: int) -> None:
+    def __init__(
+        self, *, max_in_flight: int, refill_allowed_at: int, max_bytes: float = math.inf
+    ) -> None:
         self.max_in_flight = max_in_flight
         self.refill_allowed_at = refill_allowed_at
+        self._max_bytes = max_bytes
+        self.bytes_in_flight = 0
         self.in_flight = 0
         """Messages on their way."""
         self.holding = False
         """Whether nothing more may depart."""
         self._numbers: dict[B, int] = {}
-        self._flying: dict[int, tuple[B, int]] = {}
+        self._flying: dict[int, tuple[B, int, int]] = {}
         self._ends: list[tuple[float, int]] = []
         self._count = itertools.count()
 
@@ -42,7 +49,9 @@ class FlightTable(Generic[B]):
     @property
     def room(self) -> int:
         """How many messages may depart now."""
-        return 0 if self.holding else self.max_in_flight - self.in_flight
+        if self.holding or self.bytes_in_flight >= self._max_bytes:
+            return 0
+        return self.max_in_flight - self.in_flight
 
     def change(self, *, max_in_flight: int, refill_allowed_at: int) -> None:
         """Go by other limits from now on."""
@@ -53,11 +62,12 @@ class FlightTable(Generic[B]):
         elif self.in_flight <= refill_allowed_at:
             self.holding = False
 
-    def depart(self, batch: B, count: int, *, ends_at: float) -> None:
-        """A batch of so many messages is on its way, and may be until then."""
+    def depart(self, batch: B, count: int, *, ends_at: float, size: int = 0) -> None:
+        """A batch of so many messages and bytes is on its way, and may be until then."""
         number = self._numbers[batch] = next(self._count)
-        self._flying[number] = (batch, count)
+        self._flying[number] = (batch, count, size)
         self.in_flight += count
+        self.bytes_in_flight += size
         if self.in_flight >= self.max_in_flight:
             self.holding = True
         if ends_at < math.inf:
@@ -68,8 +78,9 @@ class FlightTable(Generic[B]):
         number = self._numbers.pop(batch, None)
         if number is None:
             return False
-        _, count = self._flying.pop(number)
+        _, count, size = self._flying.pop(number)
         self.in_flight -= count
+        self.bytes_in_flight -= size
         if self.in_flight <= self.refill_allowed_at:
             self.holding = False
         if len(self._ends) > 2 * len(self._flying) + _SPARE:
@@ -77,13 +88,15 @@ class FlightTable(Generic[B]):
             heapq.heapify(self._ends)
         return True
 
-    def part(self, batch: B, first: B, count: int, *, ends_at: float) -> None:
+    def part(self, batch: B, first: B, count: int, *, ends_at: float, size: int = 0) -> None:
         """So many messages of a batch go on as one of their own; if it flies, both do."""
         number = self._numbers.get(batch)
         if number is not None:
-            self._flying[number] = (batch, self._flying[number][1] - count)
+            _, all_of_them, total = self._flying[number]
+            self._flying[number] = (batch, all_of_them - count, total - size)
             self.in_flight -= count
-            self.depart(first, count, ends_at=ends_at)
+            self.bytes_in_flight -= size
+            self.depart(first, count, ends_at=ends_at, size=size)
 
     def overdue(self, *, now: float) -> list[B]:
         """The batches whose time is over; whoever is told lands them."""
@@ -101,4 +114,4 @@ class FlightTable(Generic[B]):
 
     def all(self) -> list[B]:
         """Every batch that is on its way."""
-        return [batch for batch, _ in self._flying.values()]
+        return [batch for batch, _, _ in self._flying.values()]

@@ -19,7 +19,7 @@ P = TypeVar("P", bound=Passenger)
 _OF_THE_QUEUE = ("counted", "counted_size", "due", "due_at", "gone", "last", "max_size")
 _OF_ITS_FATE = ("attempts", "ends_at", "error", "message_ids", "publish_time", "published_at")
 _OF_WHO_KNOWS = ("announced", "asked_for", "awaited")
-_INHERITED = ("attempts", "ends_at", "publish_time", "published_at", *_OF_WHO_KNOWS)
+_INHERITED = ("attempts", "ends_at", "gone", "publish_time", "published_at", *_OF_WHO_KNOWS)
 
 
 class Batch(Generic[P]):

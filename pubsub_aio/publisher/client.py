@@ -34,8 +34,9 @@ class PublisherClient(PublisherLife):
     As it comes it is careful: no more than 50 messages wait for an answer at once, and nothing is
     sent twice. `PublisherClient.throughput` is made for many messages.
 
-    Leaving `async with` sends what was published and waits for the answers. Without it, `start` and
-    `stop`, or run `run_publisher` and `run_flights` in tasks of your own.
+    Leaving `async with` sends what was published and waits for the answers, for up to
+    `drain_timeout` seconds, also after an error; whoever is cancelled does not wait. Without it,
+    `start` and `stop`, or run `run_publisher` and `run_flights` in tasks of your own.
 
     Args:
         project: The project of topics that are named without one; otherwise the environment's,
@@ -185,7 +186,9 @@ class PublisherClient(PublisherLife):
         if self._departures.add(lane, flight, wire, terms):
             self._runners.wake_publisher()
         plain = not ordering_key and terms is self._routes.usual and not self._marks
-        if plain and (batch := self._departures.lend(lane)):
+        if self._departures.is_tight:
+            self._lent.clear()
+        elif plain and (batch := self._departures.lend(lane)):
             self._lent[topic] = batch
         return flight
 
@@ -215,7 +218,7 @@ class PublisherClient(PublisherLife):
             marks |= self._runners.traces.begin(flight, name, ordering_key, size)
         return marks
 
-    def _refuse(self, flight: Flight, error: Exception) -> None:
+    def _refuse(self, flight: Flight, error: BaseException) -> None:
         """A flight is not taken after all."""
         if self._runners.traces is not None:
             self._runners.traces.refused(flight, error)
@@ -248,6 +251,7 @@ class PublisherClient(PublisherLife):
 
         Raises:
             ConfigError: The service would not take one of them; none was published.
+            KeyPausedError: A message of the ordering key failed before; none was published.
         """
         self._check_usable()
         terms = self._routes.terms(retry, timeout)
@@ -258,8 +262,9 @@ class PublisherClient(PublisherLife):
                 # They leave in order: with the last of them all have left.
                 with contextlib.suppress(PubSubError):
                     await flights[-1]
-        except BaseException:
-            self._queue.take_back(flights)
+        except BaseException as error:
+            for flight in self._queue.take_back(flights):
+                self._refuse(flight, error)
             raise
         return flights
 
@@ -279,8 +284,6 @@ class PublisherClient(PublisherLife):
                 lane = self._routes.lane(topic, ordering_key, terms)
             except KeyPausedError as error:
                 if not place:
-                    for flight in flights:
-                        self._refuse(flight, error)
                     raise
                 rest = zip(flights[place:], wires[place:], strict=True)
                 self._runners.reject(flights[0].batch.lane, terms, rest, error)
@@ -298,14 +301,17 @@ class PublisherClient(PublisherLife):
         ordering_key: str,
     ) -> tuple[list[Flight], list[bytes]]:
         """Messages as flights and as bytes."""
+        given: object = messages
+        if isinstance(given, bytes | str) or not isinstance(given, Iterable):
+            raise ConfigError(f"messages must be a list of them, not {type(given).__name__}")
         flights: list[Flight] = []
         wires: list[bytes] = []
         marks = self._marks
         try:
             for message in messages:
-                data, own = (message, attributes) if isinstance(message, bytes) else message
-                if attributes and own and own is not attributes:
-                    own = {**attributes, **own}
+                data, own = message if isinstance(message, tuple) else (message, attributes)
+                if attributes and own is not attributes:
+                    own = {**attributes, **own} if own else attributes
                 if marks:
                     flight, wire = self._prepare(topic, data, own, ordering_key)
                 else:

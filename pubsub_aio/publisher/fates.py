@@ -10,7 +10,7 @@ from collections import deque
 from pubsub_aio._core.outgoing import Batch, Lane
 from pubsub_aio.errors import KeyPausedError, PublishTimeoutError
 from pubsub_aio.publisher.flight import Flight
-from pubsub_aio.publisher.listening import Listening
+from pubsub_aio.publisher.listening import Event, Listening
 from pubsub_aio.publisher.queue import Queue
 from pubsub_aio.publisher.traces import Traces
 
@@ -60,33 +60,34 @@ class Fates:
             self._queue.left(batch)
         else:
             self.published(batch)  # which may be due in this very moment
-        self.failed(batch)
         lane = batch.lane
-        if lane.ordering_key and now < math.inf:
-            paused = KeyPausedError(lane.topic, lane.ordering_key)
-            paused.__cause__ = error
-            for behind in self._queue.departures.pause(lane, error):
-                self.fail(behind, paused)
-            if self._resume_after is not None:
-                self._resumes.append((now + self._resume_after, lane, error))
+        if not lane.ordering_key or now == math.inf:
+            self.failed(batch)
+            return
+        # First: whoever is told may resume the key.
+        behind = self._queue.departures.pause(lane, error)
+        if self._resume_after is not None:
+            self._resumes.append((now + self._resume_after, lane, error))
+        self.failed(batch)
+        paused = KeyPausedError(lane.topic, lane.ordering_key)
+        paused.__cause__ = error
+        for each in behind:
+            self.fail(each, paused)
 
     def failed(self, batch: Batch[Flight]) -> None:
         """Tell that a batch failed."""
         if self._traces is not None and batch.error is not None:
             self._traces.failed(batch, batch.error)
         timed_out = isinstance(batch.error, PublishTimeoutError)
-        self._listening.tell(
-            "timed_out" if timed_out else "completed_exceptionally", batch.passengers
-        )
-        count = len(batch.passengers)
+        event: Event = "timed_out" if timed_out else "completed_exceptionally"
+        unheard = 0 if self._listening.hears(event) else _unheard(batch)
+        self._listening.tell(event, batch.passengers)
         _tell(batch)
-        taken_back = isinstance(batch.error, asyncio.CancelledError)
-        told = batch.asked_for or taken_back or (batch.awaited and batch.published_at is None)
-        if not self._listening and not told:
+        if unheard:
             log.error(
-                "%s: %d messages were not published, and nobody awaits them: %s",
+                "%s: %d message(s) not published, and nobody awaits them: %s",
                 batch.lane.topic,
-                count,
+                unheard,
                 batch.error,
             )
 
@@ -108,3 +109,15 @@ def _tell(batch: Batch[Flight]) -> None:
     # They know their batch, and must not be known by it any longer: then they are freed as soon as
     # nobody else knows them, and the garbage collector need not look for them.
     batch.passengers = []
+
+
+def _unheard(batch: Batch[Flight]) -> int:
+    """Of how many flights of a batch nobody hears that they failed."""
+    if isinstance(batch.error, asyncio.CancelledError):  # who took them back knows
+        return 0
+    waiting = batch.published_at is None
+    return sum(
+        flight.interest is None
+        or (flight.interest.ack is None and not (waiting and flight.interest.leaving))
+        for flight in batch.passengers
+    )

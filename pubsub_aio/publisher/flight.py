@@ -49,8 +49,8 @@ class Interest:
     def __init__(self) -> None:
         self.ack: asyncio.Future[str] | None = None
         """Done when its fate is known."""
-        self.leaving: asyncio.Future[None] | None = None
-        """Done when it has left the queue."""
+        self.leaving: list[asyncio.Future[None]] = []
+        """Done when it has left the queue, one for each who waits for that."""
         self.spans: object = None
         """Its trace."""
 
@@ -58,8 +58,8 @@ class Interest:
 class Flight:
     """A message that was given to a publisher.
 
-    Await it until the message is on its way; whoever is cancelled before that takes the message
-    back. `ack` is the future of its message id.
+    Await it until the message is on its way; if all who do are cancelled before that, the message
+    is taken back. `ack` is the future of its message id.
 
         flight = await publisher.publish("orders", b"tea")
         message_id = await flight.ack
@@ -195,12 +195,12 @@ class Flight:
 
     def __await__(self) -> Generator[object, None, Flight]:
         if not self.batch.gone:
-            leaving = self._terms.queue.leaving(self)
+            queue = self._terms.queue
+            leaving = queue.wait(self)
             try:
                 yield from leaving
             except asyncio.CancelledError:
-                if not self.batch.gone:
-                    self._terms.queue.withdraw(self)
+                queue.wait_no_more(self, leaving)
                 raise
         batch = self.batch
         if batch.published_at is None and batch.error is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 from collections.abc import Sequence
 from threading import get_ident
 from types import TracebackType
@@ -13,7 +14,7 @@ from pubsub_aio._wire import names
 from pubsub_aio._wire.connection import project_of
 from pubsub_aio._wire.transport import Transport
 from pubsub_aio.config import Setting, check
-from pubsub_aio.errors import ClosedError, ConfigError, WrongLoopError
+from pubsub_aio.errors import ClosedError, ConfigError, DrainTimeoutError, WrongLoopError
 from pubsub_aio.publisher.options import PublisherOptions, check_hold, complete
 from pubsub_aio.publisher.routes import Routes
 from pubsub_aio.publisher.runners import Runners
@@ -21,6 +22,8 @@ from pubsub_aio.publisher.sites import make_sites
 
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials
+
+log = logging.getLogger("pubsub_aio.publisher")
 
 
 class PublisherLife:
@@ -80,9 +83,19 @@ class PublisherLife:
     ) -> None:
         try:
             if not self._runners.stopped:
-                await self.drain(self._options.drain_timeout)
+                await self._drain_after(error)
         finally:
             await self.stop()
+
+    async def _drain_after(self, error: BaseException | None) -> None:
+        """Send what was published; who is cancelled does not wait, an error is not replaced."""
+        if error is None:
+            await self.drain(self._options.drain_timeout)
+        elif isinstance(error, Exception):
+            try:
+                await self.drain(self._options.drain_timeout)
+            except DrainTimeoutError as late:
+                error.add_note(f"and the publisher was {late}")
 
     async def start(self) -> None:
         """Connect, check the `topics`, and run both runners in a task of the client's own.
@@ -91,14 +104,14 @@ class PublisherLife:
             StartupError: A topic cannot be published to; the message lists what was checked.
         """
         self._check_usable()
-        if self._root is not None or self._runners.running:
+        if self._runners.will_run or self._runners.running:
             raise ConfigError("start: the runners run already")
+        self._runners.will_run = True
         try:
             await self._runners.start()
         except BaseException:
             await self._runners.stop()
             raise
-        self._runners.will_run = True
         loop = asyncio.get_running_loop()
         self._root = loop.create_task(self._run(), name=f"pubsub-aio {self._options.id_prefix}")
 
@@ -132,6 +145,7 @@ class PublisherLife:
         Raises:
             DrainTimeoutError: It takes longer; it goes on all the same.
         """
+        self._bind()
         if timeout is not None:
             check("timeout", timeout, 0)
         await self._runners.drain(timeout)
@@ -141,9 +155,12 @@ class PublisherLife:
 
         Stopping again does nothing.
         """
+        self._bind()
         await self._runners.stop()
         if self._root is not None:
             await asyncio.wait([self._root])
+            if not self._root.cancelled() and (error := self._root.exception()):
+                log.error("the publisher was stopped by an error", exc_info=error)
 
     def _bind(self) -> None:
         """Serve the loop that runs here, if it is the first."""
@@ -159,7 +176,7 @@ class PublisherLife:
         elif self._queue.loop is not running:
             raise WrongLoopError(
                 "this publisher serves another event loop, the first that it was used in: make one "
-                "in each loop"
+                "in each loop, or hand over with that loop's call_soon_threadsafe"
             )
 
     def _check_usable(self) -> None:

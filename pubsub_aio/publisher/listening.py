@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import logging
 from collections import deque
@@ -25,7 +26,8 @@ class PublisherListener:
     For a flight that has departed `published` comes first, and then exactly one of the others. A
     flight that never departs has that one only. A plain method is called before the futures of the
     flight are done, so it must be quick; async ones run one after another, in order, beside the
-    publisher, which pauses when they lag behind. What a listener raises is logged.
+    publisher, which pauses when they lag behind; when the publisher is stopped they have a second
+    to hear the rest. What a listener raises is logged.
     """
 
     def published(self, flight: Flight) -> object:
@@ -62,6 +64,7 @@ class Listening:
         self._max_waiting = max_waiting
         self._waiting: deque[tuple[Event, Awaitable[object]]] = deque()
         self._news = asyncio.Event()
+        self._quiet = asyncio.Event()
         self._telling = False
         self.on_room: Callable[[], None] = lambda: None
         """Called when an async listener has caught up."""
@@ -69,6 +72,10 @@ class Listening:
     def __bool__(self) -> bool:
         """Whether anybody listens."""
         return bool(self._methods)
+
+    def hears(self, event: Event) -> bool:
+        """Whether anybody hears of such an event."""
+        return event in self._methods
 
     @property
     def is_behind(self) -> bool:
@@ -88,8 +95,8 @@ class Listening:
         for flight in flights:
             try:
                 told = method(flight)
-            except Exception:
-                log.exception("listener.%s failed for %r", event, flight)
+            except BaseException as error:  # noqa: BLE001 - others must hear of their flights too
+                _contain(error, event)
                 continue
             if inspect.isawaitable(told):
                 self._waiting.append((event, told))
@@ -102,6 +109,7 @@ class Listening:
                 self._news.clear()
                 while self._waiting:
                     await self._next()
+                self._quiet.set()
                 self.on_room()
                 await self._news.wait()
         finally:
@@ -112,12 +120,23 @@ class Listening:
         event, told = self._waiting.popleft()
         try:
             await told
-        except Exception:
-            log.exception("listener.%s failed", event)
+        except BaseException as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
+                raise  # it is we who are cancelled
+            _contain(error, event)
         finally:
             self._telling = False
         if len(self._waiting) == self._max_waiting // 2:
             self.on_room()
+
+    async def finish(self, within: float) -> None:
+        """Return when all was told, or after so many seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                while not self.is_idle:
+                    self._quiet.clear()
+                    await self._quiet.wait()
 
     def forget(self) -> None:
         """Forget what was not told yet, without a warning that it never ran."""
@@ -125,3 +144,15 @@ class Listening:
             _, told = self._waiting.popleft()
             if inspect.iscoroutine(told):
                 told.close()
+
+
+def _contain(error: BaseException, event: Event) -> None:
+    """Log what a listener raised; what is to end the program ends it in the loop's next turn."""
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        asyncio.get_running_loop().call_soon(_raise, error)
+    else:
+        log.error("listener.%s failed", event, exc_info=error)
+
+
+def _raise(error: BaseException) -> None:
+    raise error

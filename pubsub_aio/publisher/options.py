@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Final, TypedDict
 
-from pubsub_aio.config import STARTUP_TIMEOUT, Batching, QueueLimit, RetryPolicy, check
+from pubsub_aio.config import (
+    MAX_SECONDS,
+    MIB,
+    STARTUP_TIMEOUT,
+    Batching,
+    QueueLimit,
+    RetryPolicy,
+    check,
+)
 from pubsub_aio.errors import ConfigError
 from pubsub_aio.publisher.listening import PublisherListener
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
+
+
+MAX_PREFIX = 200
+"""Characters of an `id_prefix`, so that an id fits into an attribute."""
 
 
 class Unset:
@@ -33,6 +46,9 @@ class PublisherOptions(TypedDict, total=False):
 
     max_in_flight: int
     """The most messages that wait for an answer at once, 50."""
+
+    max_in_flight_bytes: int
+    """The most bytes of them, 100 MiB; the request that reaches it is still sent."""
 
     refill_allowed_at: int
     """When `max_in_flight` is reached nothing more departs until so many are left, 0."""
@@ -105,6 +121,7 @@ class Options:
 
     id_prefix: str = field(default_factory=lambda: secrets.token_hex(11))
     max_in_flight: int = 50
+    max_in_flight_bytes: int = 100 * MIB
     refill_allowed_at: int = 0
     retry: RetryPolicy | None = None
     poll_time: float = 0.1
@@ -126,14 +143,22 @@ class Options:
     drain_timeout: float = 60.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.id_prefix, str) or not self.id_prefix:
-            raise ConfigError(f"id_prefix must be a text, not {self.id_prefix!r}")
+        if not isinstance(self.id_prefix, str) or not 0 < len(self.id_prefix) <= MAX_PREFIX:
+            raise ConfigError(
+                f"id_prefix must be a text of up to {MAX_PREFIX} characters, not {self.id_prefix!r}"
+            )
         check_hold(self.max_in_flight, self.refill_allowed_at)
+        check("max_in_flight_bytes", self.max_in_flight_bytes, 1, whole=True)
+        for name in ("check_topics", "enable_message_ordering", "send_flight_id"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise ConfigError(f"{name} must be True or False, not {value!r}")
+        if isinstance(self.listener, type):
+            raise ConfigError(f"listener must be an object, not the class {self.listener.__name__}")
         for name in ("poll_time", "hold_pause_time", "probe_interval"):
             check(name, getattr(self, name), 0, above=True)
         for name in ("wait_timeout", "refresh_interval", "resume_after"):
             if (value := getattr(self, name)) is not None:
-                check(name, value, 0, above=name != "resume_after")
+                check(name, value, 0, MAX_SECONDS, above=name != "resume_after")
         if self.compress_above is not None:
             check("compress_above", self.compress_above, 0, whole=True)
         check("startup_timeout", self.startup_timeout, 0)
@@ -190,4 +215,6 @@ _THROUGHPUT: Final = PublisherOptions(
 
 def for_throughput(options: PublisherOptions) -> PublisherOptions:
     """Options for many messages, but for those that are given."""
-    return {**_THROUGHPUT, "retry": RetryPolicy.google(), **options}
+    # Google's policy, but for its deadline: that is `wait_timeout` here, so that it can be told.
+    policy = dataclasses.replace(RetryPolicy.google(), deadline=None)
+    return {**_THROUGHPUT, "retry": policy, **options}

@@ -62,9 +62,13 @@ class Queue:
     def half_left(self) -> int:
         """How many more those may add who can wait, so that there is room for others."""
         departures, limit = self.departures, self.limit
-        if 2 * departures.size >= limit.max_bytes:
+        patient, patient_size = (
+            departures.max_count - limit.max_messages,
+            departures.max_size - limit.max_bytes,
+        )
+        if 2 * (departures.size - patient_size) >= limit.max_bytes:
             return 0
-        return (limit.max_messages + 1) // 2 - departures.count
+        return (limit.max_messages + 1) // 2 - int(departures.count - patient)
 
     async def room(self) -> None:
         """Return as soon as the queue is less than half full.
@@ -83,23 +87,34 @@ class Queue:
         self._closed = True
         self._room.set()
 
-    def leaving(self, flight: Flight) -> asyncio.Future[None]:
-        """The future that is done when a flight has left the queue."""
-        interest = flight.interest_of()
-        if interest.leaving is None:
-            assert self.loop is not None  # noqa: S101 - tells the type checker
-            interest.leaving = self.loop.create_future()
+    def wait(self, flight: Flight) -> asyncio.Future[None]:
+        """A future that is done when a flight has left the queue, for one who waits for that."""
+        assert self.loop is not None  # noqa: S101 - tells the type checker
+        waiters = flight.interest_of().leaving
+        if not waiters:
             flight.batch.awaited = True
             self._let_wait(1, len(flight.batch.wires[flight.index]))
-        return interest.leaving
+        leaving: asyncio.Future[None] = self.loop.create_future()
+        waiters.append(leaving)
+        return leaving
+
+    def wait_no_more(self, flight: Flight, leaving: asyncio.Future[None]) -> None:
+        """Somebody was cancelled; the last who waits for a flight takes it back."""
+        if flight.batch.gone or flight.interest is None:
+            return
+        if flight.interest.leaving == [leaving]:
+            self.withdraw(flight)
+        else:
+            flight.interest.leaving.remove(leaving)
 
     def left(self, batch: Batch[Flight]) -> None:
         """A batch has left the queue, one way or another."""
         if batch.awaited:
             for flight in batch.passengers:
-                leaving = flight.interest.leaving if flight.interest is not None else None
-                if leaving is not None:
-                    self._let_wait(-1, -len(batch.wires[flight.index]))
+                if flight.interest is None or not flight.interest.leaving:
+                    continue
+                self._let_wait(-1, -len(batch.wires[flight.index]))
+                for leaving in flight.interest.leaving:
                     if not leaving.done():
                         leaving.set_result(None)
         self._room.set()
@@ -108,19 +123,23 @@ class Queue:
         """Take a flight back that nobody waits for any more."""
         batch = flight.batch
         wire = batch.wires[flight.index]
-        if flight.interest is not None and flight.interest.leaving is not None:
+        if flight.interest is not None and flight.interest.leaving:
             self._let_wait(-1, -len(wire))
         self.departures.withdraw(flight)
         error = asyncio.CancelledError("taken back before it was sent")
         self.on_withdrawn(apart(batch.lane, batch.options, [(flight, wire)], error))
         self._room.set()
 
-    def take_back(self, flights: Iterable[Flight]) -> None:
-        """Take back those of these flights that wait."""
+    def take_back(self, flights: Iterable[Flight]) -> list[Flight]:
+        """Take back those of these flights that wait; returns those that never did."""
+        never = []
         for flight in flights:
             batch: Batch[Flight] | None = getattr(flight, "batch", None)
-            if batch is not None and not batch.gone:
+            if batch is None:
+                never.append(flight)
+            elif not batch.gone:
                 self.withdraw(flight)
+        return never
 
 
 def apart(

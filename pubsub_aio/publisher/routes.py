@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pubsub_aio._core.outgoing import Batch, Lane
 from pubsub_aio._wire import names
-from pubsub_aio.config import RetryPolicy, check
+from pubsub_aio.config import MAX_SECONDS, RetryPolicy, check
 from pubsub_aio.errors import ConfigError, KeyPausedError
 from pubsub_aio.publisher.flight import Flight, Terms
 from pubsub_aio.publisher.options import UNSET, Options, Unset, check_retry
@@ -37,6 +37,7 @@ class Routes:
         self._queue = queue
         self._project = project
         self._look_up = look_up
+        self._tidy_at = _MAX_LANES
         self._known_terms: dict[tuple[RetryPolicy | Unset | None, float | Unset | None], Terms] = {}
         self.usual = self._make_terms(UNSET, UNSET)
         """The terms of a message without any of its own."""
@@ -62,8 +63,9 @@ class Routes:
                 "out, or enable it"
             )
         departures = self._queue.departures
-        if len(departures) >= _MAX_LANES and not len(departures) % _MAX_LANES:
+        if len(departures) >= self._tidy_at:
             departures.forget_idle()
+            self._tidy_at = max(_MAX_LANES, 2 * len(departures))
         self._look_up(name)
         lane = departures.lane(name, ordering_key, terms)
         if ordering_key and (lane.paused_by is not None or departures.all_paused):
@@ -93,14 +95,11 @@ class Routes:
         self, retry: RetryPolicy | Unset | None, timeout: float | Unset | None
     ) -> Terms:
         policy = self._options.retry if isinstance(retry, Unset) else retry
-        if isinstance(timeout, Unset):
-            limit = self._options.wait_timeout
-            check_retry(policy, limit)
-            if policy is not None and policy.deadline is not None:
-                limit = policy.deadline
-        else:
-            limit = timeout
-            if limit is not None:
-                check("timeout", limit, 0, above=True)
-            check_retry(policy, limit)
+        limit = self._options.wait_timeout if isinstance(timeout, Unset) else timeout
+        if limit is not None:
+            check("timeout", limit, 0, MAX_SECONDS, above=True)
+        check_retry(policy, limit)
+        own_deadline = policy.deadline if policy is not None else None
+        if own_deadline is not None and (limit is None or isinstance(timeout, Unset)):
+            limit = own_deadline
         return Terms(policy, limit, self._queue)

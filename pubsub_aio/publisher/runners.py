@@ -35,6 +35,7 @@ log = logging.getLogger("pubsub_aio.publisher")
 
 PUBLISHER, FLIGHTS = "run_publisher", "run_flights"
 
+_LAST_WORDS = 1.0  # seconds for an async listener to hear how it ended
 _MIN_EVENTS = 1_000  # that an async listener may be behind, however little may be in flight
 
 
@@ -59,7 +60,9 @@ class Runners:
         adds = [FLIGHT_ID] * options.send_flight_id + [*ADDED] * (self.traces is not None)
         self.queue = Queue(options.batching, options.queue, id_prefix=options.id_prefix, adds=adds)
         self.flights: FlightTable[Batch[Flight]] = FlightTable(
-            max_in_flight=options.max_in_flight, refill_allowed_at=options.refill_allowed_at
+            max_in_flight=options.max_in_flight,
+            refill_allowed_at=options.refill_allowed_at,
+            max_bytes=options.max_in_flight_bytes,
         )
         self._departures = self.queue.departures
         self._fates = Fates(
@@ -154,6 +157,8 @@ class Runners:
 
     async def publish(self) -> None:
         """Let messages depart, until drained or stopped."""
+        if self.stopped:
+            return
         with self._as(PUBLISHER):
             await self.start()
             async with asyncio.TaskGroup() as tasks:
@@ -197,7 +202,7 @@ class Runners:
         batch.published_at = now = loop.time()
         batch.publish_time = datetime.now(UTC)
         batch.ends_at = math.inf if terms.timeout is None else now + terms.timeout
-        self.flights.depart(batch, len(batch), ends_at=batch.ends_at)
+        self.flights.depart(batch, len(batch), ends_at=batch.ends_at, size=batch.size)
         task = tasks.create_task(self._sending.send(batch))
         self._sends[batch] = task
         task.add_done_callback(lambda _: self._sends.pop(batch, None))
@@ -225,11 +230,14 @@ class Runners:
 
     async def land(self) -> None:
         """See to it that what has departed lands, until drained or stopped."""
+        if self.stopped:
+            return
         with self._as(FLIGHTS):
             async with asyncio.TaskGroup() as tasks:
                 telling = tasks.create_task(self.listening.run())
                 while not self.stopped and not self._is_drained:
                     await self._let_land()
+                await self.listening.finish(_LAST_WORDS)
                 telling.cancel()
         self.wake()
 
@@ -267,7 +275,7 @@ class Runners:
 
     def _parted(self, first: Batch[Flight], rest: Batch[Flight]) -> None:
         """A batch was parted in two, which are both on their way."""
-        self.flights.part(rest, first, len(first), ends_at=first.ends_at)
+        self.flights.part(rest, first, len(first), ends_at=first.ends_at, size=first.size)
 
     def _land(self, batch: Batch[Flight], fate: list[str] | BaseException) -> None:
         """A batch was answered; what has timed out before hears no more of it."""
@@ -320,6 +328,8 @@ class Runners:
                         raise ConfigError("drain: nobody runs the publisher, start() it first")
                     await self._ended.wait()
         except TimeoutError:
+            if self._is_drained:  # but for the end of the loops, which comes by itself
+                return
             raise DrainTimeoutError(
                 timeout or 0.0, queued=self._departures.count, in_flight=self.flights.in_flight
             ) from None
@@ -330,6 +340,8 @@ class Runners:
             return
         self.stopped = True
         self.take_in()
+        while self._answers:  # what was answered in the last moment
+            self._answers.popleft()()
         for batch in self._departures.take_all():
             self._fates.fail(batch, PublisherStoppedError(sent=False))
         for batch in self.flights.all():

@@ -64,23 +64,36 @@ class Sending:
 
     async def send(self, batch: Batch[Flight]) -> None:
         """Send a batch to its end; when it is refused, those of its messages that are not."""
+        lane, waiting = batch.lane, [batch]
+        try:
+            await self._send(waiting)
+        except Exception as error:
+            log.exception("%s: a batch could not be sent", lane.topic)
+            for left in waiting:
+                self._landed(left, _bare(error))
+        if lane.ordering_key:
+            self._sent(lane)
+
+    async def _send(self, waiting: list[Batch[Flight]]) -> None:
+        """Send batches, the last one first, until none waits."""
         refused = 0
-        waiting = [batch]
         while waiting:
-            batch = waiting.pop()
+            batch = waiting[-1]
+            if batch.error is not None:  # it has timed out, and is not sent any more
+                waiting.pop()
+                continue
             fate = await self._fate(batch)
             if isinstance(fate, InvalidRequestError):
                 if len(batch) > 1 and refused < MAX_REFUSED and batch.error is None:
                     first = batch.split((len(batch) + 1) // 2)
                     self._parted(first, batch)
-                    waiting += (batch, first)
+                    waiting.append(first)
                     continue
                 refused += 1
+            waiting.pop()
             self._landed(batch, fate)
             if isinstance(fate, BaseException) and batch.lane.ordering_key:
                 self._skip(waiting, fate)
-        if batch.lane.ordering_key:
-            self._sent(batch.lane)
 
     def _skip(self, waiting: list[Batch[Flight]], error: BaseException) -> None:
         """Do not send what must not overtake a message that failed."""
@@ -153,7 +166,7 @@ class Sending:
         else:
             reply = await transport.call("Publish", request, timeout=timeout)
         self._sites.answered(site)
-        ids = publishing.message_ids(reply, len(batch))
+        ids = publishing.message_ids(reply, len(batch.wires))
         if ids is None:
             raise service_error("DATA_LOSS", "the answer does not fit the messages")
         return ids
@@ -179,9 +192,10 @@ def _attempt_timeout(terms: Terms) -> float:
     message of an ordering key after its time is still known.
     """
     policy: RetryPolicy | None = terms.retry
-    if policy is not None and policy.attempt_timeout is not None:
-        return policy.attempt_timeout
-    return CALL_TIMEOUT if terms.timeout is None else 2 * terms.timeout
+    most = CALL_TIMEOUT if terms.timeout is None else 2 * terms.timeout
+    if policy is None or policy.attempt_timeout is None:
+        return most
+    return policy.attempt_timeout if terms.timeout is None else min(policy.attempt_timeout, most)
 
 
 def _final(batch: Batch[Flight], error: ServiceError, *, no_time: bool) -> Exception:

@@ -49,6 +49,7 @@ class Sites:
         self.source = connections[0].source if connections[0] else "argument"
         self.endpoints = Endpoints(len(self.transports))
         self._topic = ""
+        self._silent: set[int] = set()
         self._isolated = asyncio.Event()
 
     def __len__(self) -> int:
@@ -71,15 +72,21 @@ class Sites:
 
     def failed(self, site: int, error: ServiceError, topic: str) -> None:
         """A call failed; whoever does not answer is left alone for a while."""
-        if error.code in SILENT and self.endpoints.failed(site):
-            log.warning("%s does not answer and is left alone: %s", self.names[site], error)
+        if error.code not in SILENT:
+            return
+        if site not in self._silent:
+            self._silent.add(site)
+            log.warning("%s does not answer: %s", self.names[site], error)
+        if self.endpoints.failed(site):
             self._topic = topic
             self._isolated.set()
 
     def answered(self, site: int) -> None:
         """A call was answered."""
-        if self.endpoints.answered(site):
-            log.info("%s answers again", self.names[site])
+        self.endpoints.answered(site)
+        if site in self._silent:
+            self._silent.discard(site)
+            log.warning("%s answers again", self.names[site])
 
     async def probe(self, interval: float) -> None:
         """Ask those that did not answer now and then whether they do again, until cancelled."""

@@ -56,6 +56,7 @@ def test_the_service_may_ask_to_wait() -> None:
     assert fail(attempts, FLOW_CONTROL, 3.0) == Again(3.0)
     assert fail(attempts, FLOW_CONTROL, 3.0, untried=True) == Again(3.0)
     assert fail(attempts, UNAVAILABLE, 1.0) == Again(1.0)
+    assert fail(attempts, UNAVAILABLE, 0.0) == Again(0.25)
     assert fail(attempts, "INTERNAL", 1.0) == GiveUp("refused")
 
 

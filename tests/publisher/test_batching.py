@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -109,7 +110,7 @@ async def test_the_preset_for_throughput_fills_large_requests(emulator: MemoryEm
             await flight.ack
 
         assert publisher.settings["max_in_flight"].value == 50_000
-        assert flights[0].options.retry == RetryPolicy.google()
+        assert flights[0].options.retry == replace(RetryPolicy.google(), deadline=None)
         assert flights[0].options.timeout == 600
     assert sorted(sizes(tap)) == [500, 1_000, 1_000, 1_000]  # one of them twice
     assert sorted(stored(emulator)) == sorted(b"%d" % number for number in range(2_500))
@@ -120,10 +121,17 @@ async def test_a_preset_may_be_told_otherwise(emulator: MemoryEmulator) -> None:
     publisher = PublisherClient.throughput(
         emulator.project, transport=emulator.transport(), max_in_flight=41_000, retry=None
     )
+    quick = PublisherClient.throughput(
+        emulator.project, transport=emulator.transport(), wait_timeout=5
+    )
 
     assert publisher.settings["max_in_flight"].value == 41_000
     assert publisher.settings["retry"].value is None
+    flight = quick.publish(TOPIC, b"x")
+    assert flight.options.timeout == 5
+    flight.ack.add_done_callback(lambda ack: ack.exception())
     await publisher.stop()
+    await quick.stop()
 
 
 @virtual

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import re
 from datetime import UTC, datetime, timedelta
 
@@ -28,7 +29,7 @@ from pubsub_aio import (
     WrongLoopError,
 )
 from pubsub_aio.publisher.options import Options
-from pubsub_aio.testing import MemoryEmulator
+from pubsub_aio.testing import MemoryEmulator, run_scenario
 from tests.publisher.conftest import TOPIC, Listener, publisher_of, stored
 from tests.subscriber.conftest import Tapped, now, virtual
 
@@ -58,7 +59,13 @@ def test_the_defaults_are_those_of_the_seed() -> None:
         ({"poll_time": 0}, "poll_time must be more than 0"),
         ({"hold_pause_time": -1}, "hold_pause_time must be more than 0"),
         ({"wait_timeout": 0}, "wait_timeout must be more than 0"),
+        ({"wait_timeout": math.inf}, "wait_timeout must be more than 0 and at most"),
         ({"id_prefix": ""}, "id_prefix must be a text"),
+        ({"id_prefix": "x" * 201}, "id_prefix must be a text of up to 200 characters"),
+        ({"max_in_flight_bytes": 0}, "max_in_flight_bytes must be at least 1"),
+        ({"send_flight_id": "yes"}, "send_flight_id must be True or False, not 'yes'"),
+        ({"check_topics": 1}, "check_topics must be True or False, not 1"),
+        ({"listener": PublisherListener}, "listener must be an object, not the class Publisher"),
         ({"retry": 3}, "retry must be a RetryPolicy or None, not 3"),
         ({"listener": object()}, "listener must have one of the methods published, acked"),
         ({"batching": 100}, "batching must be a Batching"),
@@ -196,6 +203,23 @@ async def test_a_message_is_taken_back_by_whoever_does_not_wait_for_it_to_leave(
     assert listener.events(b"second") == ["completed_exceptionally"]
 
 
+@virtual
+async def test_a_message_is_taken_back_by_the_last_who_waits_for_it(
+    emulator: MemoryEmulator,
+) -> None:
+    """M26: one of two who is cancelled takes nothing from the other."""
+    emulator.faults.delay("Publish", 2)
+    async with publisher_of(emulator, max_in_flight=1) as publisher:
+        await publisher.publish(TOPIC, b"first")
+        second = publisher.publish(TOPIC, b"second")
+        waiting = asyncio.create_task(_departed(second))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await second
+        assert await waiting is second
+    assert stored(emulator) == [b"first", b"second"]
+
+
 # Hold and refill
 
 
@@ -246,6 +270,22 @@ async def test_messages_count_not_requests(emulator: MemoryEmulator) -> None:
         assert (publisher.in_flight, publisher.queued) == (50, 30)
     assert tap.times("Publish") == [0, 1]
     assert stored(emulator) == [b"%d" % number for number in range(80)]
+
+
+@virtual
+async def test_bytes_in_flight_are_limited_too(emulator: MemoryEmulator) -> None:
+    """M3: a service that does not answer is not sent more than memory holds."""
+    emulator.faults.delay("Publish", 1, times=1_000)
+    async with publisher_of(
+        emulator, max_in_flight_bytes=1_000, batching=Batching(max_bytes=500)
+    ) as publisher:
+        for _ in range(10):
+            publisher.publish(TOPIC, bytes(400))
+        await asyncio.sleep(0.5)
+
+        assert (publisher.in_flight, publisher.queued, publisher.holding) == (3, 7, False)
+    assert len(stored(emulator)) == 10
+    assert now() == 4
 
 
 @virtual
@@ -370,7 +410,9 @@ async def test_a_flight_that_is_not_answered_in_time_times_out_once(
     listener.timed_out = timed_out  # type: ignore[method-assign]
     async with publisher_of(emulator, listener=listener) as publisher:
         flight = await publisher.publish(TOPIC, b"x", ordering_key="k")
-        with pytest.raises(PublishTimeoutError, match="no answer within 5 s, 1 attempts") as caught:
+        with pytest.raises(
+            PublishTimeoutError, match="not published within 5 s, 1 attempt;"
+        ) as caught:
             await flight.ack
         assert now() == 5
         assert (caught.value.seconds, caught.value.attempts) == (5, 1)
@@ -468,6 +510,62 @@ async def test_what_a_listener_raises_is_logged_and_nothing_else(
 
 
 @virtual
+async def test_a_listener_that_raises_a_cancellation_is_contained_too(
+    emulator: MemoryEmulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    """M9: it is no word to the publisher, neither in a plain method nor in an async one."""
+
+    class Cancelling(PublisherListener):
+        def published(self, flight: Flight) -> None:
+            raise asyncio.CancelledError(f"plain {flight.data!r}")
+
+        async def acked(self, flight: Flight) -> None:
+            raise asyncio.CancelledError(f"async {flight.data!r}")
+
+    async with publisher_of(emulator, listener=Cancelling()) as publisher:
+        for number in range(3):
+            assert await publisher.publish(TOPIC, b"%d" % number).ack
+    assert len([record for record in caplog.records if record.exc_info]) == 6
+
+
+def test_a_listener_that_ends_the_program_leaves_no_future_pending() -> None:
+    """M24: also Ctrl-C in a listener."""
+    flights: list[Flight] = []
+
+    class Ending(PublisherListener):
+        def acked(self, flight: Flight) -> None:
+            if flight.data == b"0":
+                raise KeyboardInterrupt
+
+    async def scenario(emulator: MemoryEmulator) -> None:
+        async with publisher_of(emulator, listener=Ending()) as publisher:
+            flights.extend(publisher.publish(TOPIC, b"%d" % number) for number in range(3))
+            await asyncio.gather(*(flight.ack for flight in flights))
+            await asyncio.sleep(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_scenario(scenario)
+    assert all(flight.message_id for flight in flights)
+
+
+@virtual
+async def test_an_async_listener_hears_of_the_end(emulator: MemoryEmulator) -> None:
+    """M24: what a stop makes of flights is told too."""
+    told: list[bytes] = []
+
+    class Slow(PublisherListener):
+        async def completed_exceptionally(self, flight: Flight) -> None:
+            await asyncio.sleep(0.1)
+            told.append(flight.data)
+
+    emulator.faults.delay("Publish", 60)
+    async with publisher_of(emulator, listener=Slow()) as publisher:
+        await publisher.publish(TOPIC, b"x")
+        await publisher.stop()
+    assert told == [b"x"]
+
+
+@virtual
 async def test_any_object_may_listen_to_some_of_it(emulator: MemoryEmulator) -> None:
     """M9: a listener need not have all methods."""
 
@@ -500,7 +598,27 @@ async def test_a_failure_that_nobody_looks_at_is_logged(
             await awaited.ack
 
     (line,) = [record.getMessage() for record in caplog.records]
-    assert "2 messages were not published, and nobody awaits them: PERMISSION_DENIED" in line
+    assert "2 message(s) not published, and nobody awaits them: PERMISSION_DENIED" in line
+
+
+@virtual
+async def test_a_failure_is_logged_of_those_alone_whom_nobody_looks_at(
+    emulator: MemoryEmulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Though another of their batch is awaited, and a listener hears of other things."""
+
+    class Acks:
+        def acked(self, flight: Flight) -> None:
+            del flight
+
+    emulator.faults.fail("Publish", "PERMISSION_DENIED")
+    async with publisher_of(emulator, listener=Acks()) as publisher:
+        flights = [publisher.publish(TOPIC, b"%d" % number) for number in range(50)]
+        with pytest.raises(Exception, match="PERMISSION_DENIED"):
+            await flights[-1].ack
+
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "49 message(s) not published" in line
 
 
 # Start, runners, stop, drain
@@ -641,6 +759,28 @@ async def test_a_drain_of_nothing_ends_at_once(emulator: MemoryEmulator) -> None
 
 
 @virtual
+async def test_a_drain_that_may_take_no_time_ends_if_nothing_is_left(
+    emulator: MemoryEmulator,
+) -> None:
+    """M25: drain(0) asks whether all is done."""
+    async with publisher_of(emulator, drain_timeout=0) as publisher:
+        await publisher.publish(TOPIC, b"x").ack
+        await publisher.drain(0)
+
+
+@virtual
+async def test_a_publisher_is_started_once(emulator: MemoryEmulator) -> None:
+    """M23: two who start it at the same time do not get two of everything."""
+    emulator.create_topic(TOPIC)
+    publisher = PublisherClient(emulator.project, transport=emulator.transport(), topics=[TOPIC])
+    outcomes = await asyncio.gather(publisher.start(), publisher.start(), return_exceptions=True)
+    assert [type(outcome).__name__ for outcome in outcomes] == ["NoneType", "ConfigError"]
+    await publisher.publish(TOPIC, b"x").ack
+    await publisher.stop()
+    await publisher.run_publisher()  # which has nothing to do
+
+
+@virtual
 async def test_a_drain_does_not_wait_for_a_batch_to_fill(emulator: MemoryEmulator) -> None:
     """M25: with nothing more to come, nothing waits for more."""
     async with publisher_of(emulator, batching=Batching(max_latency=60)) as publisher:
@@ -704,6 +844,37 @@ async def test_leaving_the_block_does_not_take_for_ever(emulator: MemoryEmulator
 
 
 @virtual
+async def test_who_is_cancelled_does_not_wait_for_a_drain(emulator: MemoryEmulator) -> None:
+    emulator.faults.delay("Publish", 50, times=100)
+    with pytest.raises(TimeoutError):
+        async with (
+            asyncio.timeout(1),
+            publisher_of(emulator, wait_timeout=100, listener=Listener()) as publisher,
+        ):
+            await publisher.publish(TOPIC, b"x").ack
+    assert now() == 1
+
+
+@virtual
+async def test_an_error_is_not_replaced_by_a_drain_that_takes_too_long(
+    emulator: MemoryEmulator,
+) -> None:
+    emulator.faults.delay("Publish", 50, times=100)
+
+    async def fail() -> None:
+        async with publisher_of(
+            emulator, wait_timeout=100, drain_timeout=2, listener=Listener()
+        ) as publisher:
+            await publisher.publish(TOPIC, b"x")
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError) as caught:
+        await fail()
+    assert now() == 2
+    assert "not drained within 2 s" in caught.value.__notes__[0]
+
+
+@virtual
 async def test_a_publisher_serves_one_loop(emulator: MemoryEmulator) -> None:
     publisher = PublisherClient(emulator.project, transport=emulator.transport())
     publisher.publish(TOPIC, b"x").ack.add_done_callback(lambda ack: ack.exception())
@@ -711,6 +882,9 @@ async def test_a_publisher_serves_one_loop(emulator: MemoryEmulator) -> None:
     async def elsewhere() -> None:
         with pytest.raises(WrongLoopError, match="make one in each loop"):
             publisher.publish(TOPIC, b"x")
+        for ending in (publisher.drain(), publisher.stop()):
+            with pytest.raises(WrongLoopError):
+                await ending
 
     await asyncio.to_thread(lambda: asyncio.run(elsewhere()))
     with pytest.raises(WrongLoopError, match="no event loop runs here"):
@@ -778,6 +952,19 @@ async def test_bytes_count_too(emulator: MemoryEmulator) -> None:
             QueueLimit(when_full="drop")  # type: ignore[arg-type]
 
 
+@virtual
+async def test_the_limit_holds_for_all_topics_together(emulator: MemoryEmulator) -> None:
+    topics = [emulator.create_topic(f"topic-{number}") for number in range(20)]
+    emulator.faults.delay("Publish", 1, times=100)
+    limit = QueueLimit(max_messages=150, when_full="error")
+    async with publisher_of(emulator, max_in_flight=1, queue=limit) as publisher:
+        for number in range(150):
+            publisher.publish(topics[number % 20], b"x")
+        with pytest.raises(QueueFullError):
+            publisher.publish(topics[0], b"x")
+        await publisher.stop()
+
+
 # Many at once
 
 
@@ -786,15 +973,15 @@ async def test_many_messages_are_published_by_one_call(emulator: MemoryEmulator)
     async with publisher_of(emulator) as publisher:
         flights = await publisher.publish_many(
             TOPIC,
-            [b"a", (b"b", {"own": "1"}), (b"c", {"all": "mine"})],
+            [b"a", (b"b", {"own": "1"}), (b"c", {"all": "mine"}), (b"d", {})],
             attributes={"all": "ours"},
             ordering_key="k",
         )
         found = [emulator.message(await flight.ack) for flight in flights]
 
-        assert [message.data for message in found] == [b"a", b"b", b"c"]
+        assert [message.data for message in found] == [b"a", b"b", b"c", b"d"]
         assert [message.attributes for message in found] == [
-            *({"all": "ours"}, {"all": "ours", "own": "1"}, {"all": "mine"})
+            *({"all": "ours"}, {"all": "ours", "own": "1"}, {"all": "mine"}, {"all": "ours"})
         ]
         assert {message.ordering_key for message in found} == {"k"}
         assert await publisher.publish_many(TOPIC, []) == []
@@ -807,8 +994,10 @@ async def test_of_many_messages_none_is_published_if_one_cannot_be(
     async with publisher_of(emulator) as publisher:
         with pytest.raises(ConfigError, match=r"messages\[1\]: data must be bytes, not str"):
             await publisher.publish_many(TOPIC, [b"a", ("b", {})])  # type: ignore[list-item]
-        with pytest.raises(ConfigError, match=r"messages\[0\]: "):
+        with pytest.raises(ConfigError, match=r"messages\[0\]: data must be bytes, not int"):
             await publisher.publish_many(TOPIC, [17])  # type: ignore[list-item]
+        with pytest.raises(ConfigError, match="messages must be a list of them, not bytes"):
+            await publisher.publish_many(TOPIC, b"abc")  # type: ignore[arg-type]
 
     assert stored(emulator) == []
 

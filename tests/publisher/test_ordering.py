@@ -9,10 +9,13 @@ import pytest
 from pubsub_aio import (
     Batching,
     ConfigError,
+    Flight,
     KeyPausedError,
     NoResponseFromTopicError,
     NotFoundError,
+    PublisherListener,
     PublishTimeoutError,
+    RetryPolicy,
 )
 from pubsub_aio.testing import MemoryEmulator
 from tests.publisher.conftest import TOPIC, Listener, publisher_of, stored
@@ -220,3 +223,33 @@ async def test_nothing_overtakes_a_part_of_a_batch_that_was_refused(
             await flight.ack
 
     assert stored(emulator) == [b"%d" % n for n in range(8)]
+
+
+@virtual
+async def test_who_is_told_of_a_failure_may_resume_the_key(emulator: MemoryEmulator) -> None:
+    """It is paused already when the listener hears of it."""
+
+    class Resuming(PublisherListener):
+        def completed_exceptionally(self, flight: Flight) -> None:
+            publisher.resume(flight.topic, flight.ordering_key)
+
+    emulator.faults.fail("Publish", "UNAVAILABLE")
+    async with publisher_of(emulator, listener=Resuming()) as publisher:
+        with pytest.raises(NoResponseFromTopicError):
+            await publisher.publish(TOPIC, b"1", ordering_key="k").ack
+        assert publisher.paused_keys() == []
+        await publisher.publish(TOPIC, b"2", ordering_key="k").ack
+
+
+@virtual
+async def test_after_a_timeout_a_key_waits_no_longer_than_as_long_again(
+    emulator: MemoryEmulator,
+) -> None:
+    """Whatever the policy allows for an attempt."""
+    emulator.faults.delay("Publish", 1_000)
+    async with publisher_of(emulator, retry=RetryPolicy.google()) as publisher:
+        with pytest.raises(PublishTimeoutError):
+            await publisher.publish(TOPIC, b"1", ordering_key="k", timeout=3).ack
+        publisher.resume(TOPIC, "k")
+        await publisher.publish(TOPIC, b"2", ordering_key="k").ack
+        assert now() == 6

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pubsub_aio import (
+    Batching,
     ConfigError,
     NoResponseFromTopicError,
     PermissionDeniedError,
@@ -153,7 +154,7 @@ async def test_it_may_be_retried_until_a_deadline(emulator: MemoryEmulator) -> N
     forever = RetryPolicy(retries=-1)
     async with publisher_of(emulator, retry=forever, listener=listener) as publisher:
         flight = publisher.publish(TOPIC, b"x", timeout=10)
-        with pytest.raises(PublishTimeoutError, match="no answer within 10 s, 40 attempts"):
+        with pytest.raises(PublishTimeoutError, match="not published within 10 s, 40 attempts"):
             await flight.ack
 
         # At 9.75 seconds the next wait would end at the deadline, so that it was not begun.
@@ -176,6 +177,18 @@ async def test_retrying_until_a_deadline_needs_one(emulator: MemoryEmulator) -> 
         publisher.publish(TOPIC, b"x", retry=forever, timeout=10)
         publisher.publish(TOPIC, b"x", retry=RetryPolicy(retries=-1, deadline=10))
     assert len(stored(emulator)) == 2
+
+
+@virtual
+async def test_the_deadline_of_a_policy_ends_what_has_no_other(emulator: MemoryEmulator) -> None:
+    """P6: timeout=None takes nothing from the policy's own deadline."""
+    emulator.faults.fail("Publish", "UNAVAILABLE", times=100_000)
+    async with publisher_of(emulator) as publisher:
+        forever = RetryPolicy(retries=-1, deadline=30)
+        flight = publisher.publish(TOPIC, b"x", retry=forever, timeout=None)
+        with pytest.raises(PublishTimeoutError):
+            await flight.ack
+        assert (flight.options.timeout, now()) == (30, 29.75)
 
 
 @virtual
@@ -272,20 +285,39 @@ async def test_a_message_that_is_refused_fails_alone(emulator: MemoryEmulator) -
 
 
 @virtual
+async def test_what_was_refused_with_others_and_then_published_has_departed(
+    emulator: MemoryEmulator,
+) -> None:
+    """M26: whoever waits for it, or stops to, finds it on its way; and a drain ends."""
+    async with publisher_of(emulator, Refusing(emulator)) as publisher:
+        good, bad = publisher.publish(TOPIC, b"good"), publisher.publish(TOPIC, b"bad")
+        await good.ack
+        with pytest.raises(ServiceError):
+            await bad.ack
+        async with asyncio.timeout(1):
+            assert await good is good
+        many = await publisher.publish_many(TOPIC, [b"a", b"bad", b"c"])
+        outcomes = await asyncio.gather(*(one.ack for one in many), return_exceptions=True)
+        assert [isinstance(outcome, str) for outcome in outcomes] == [True, False, True]
+        await publisher.drain(timeout=1)
+
+
+@virtual
 async def test_nothing_of_a_key_overtakes_a_message_that_is_refused(
     emulator: MemoryEmulator,
 ) -> None:
     """P13: what comes after it in its batch is not sent, and fails."""
     transport = Refusing(emulator)
-    async with publisher_of(emulator, transport) as publisher:
+    async with publisher_of(emulator, transport, batching=Batching(max_messages=4)) as publisher:
         flights = [
             publisher.publish(TOPIC, data, ordering_key="k")
-            for data in (b"0", b"1", b"bad", b"3", b"4")
+            for data in (b"0", b"1", b"bad", b"3", b"4", b"5", b"6")
         ]
         outcomes = await asyncio.gather(*(flight.ack for flight in flights), return_exceptions=True)
 
+        assert [key for _, key in publisher.paused_keys()] == ["k"]
     assert [type(outcome).__name__ for outcome in outcomes] == [
-        *("str", "str", "InvalidRequestError", "KeyPausedError", "KeyPausedError")
+        *("str", "str", "InvalidRequestError", *["KeyPausedError"] * 4)
     ]
     assert stored(emulator) == [b"0", b"1"]
 
