@@ -233,9 +233,10 @@ def test_when_too_many_keys_are_paused_all_are() -> None:
         assert not departures.all_paused
         departures.pause(one.batch.lane, ValueError())
         departures.landed(one.batch.lane)
-    assert departures.all_paused
+    paused = [departures.all_paused]
     departures.resume("t", "b")
-    assert not departures.all_paused
+    paused.append(departures.all_paused)
+    assert paused == [True, False]
 
     departures.resume_all()
     assert (departures.all_paused, departures.paused(), len(departures)) == (False, [], 0)
