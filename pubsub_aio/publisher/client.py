@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Self, Unpack
@@ -48,26 +47,6 @@ class PublisherClient(PublisherLife):
         credentials: Google credentials; otherwise found as Google's libraries find them.
         **options: See `PublisherOptions`.
     """
-
-    def __init__(
-        self,
-        project: str | None = None,
-        *,
-        transport: str | Transport | Sequence[Transport] = "grpc",
-        endpoint: str | Sequence[str] | None = None,
-        region: str | Sequence[str] | None = None,
-        credentials: Credentials | None = None,
-        **options: Unpack[PublisherOptions],
-    ) -> None:
-        super().__init__(
-            project,
-            transport=transport,
-            endpoint=endpoint,
-            region=region,
-            credentials=credentials,
-            **options,
-        )
-        self._numbers = itertools.count(1)
 
     @classmethod
     def throughput(

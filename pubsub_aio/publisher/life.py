@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 import logging
 from collections.abc import Sequence
 from threading import get_ident
@@ -53,6 +54,7 @@ class PublisherLife:
         self._runners.take_in = self._routes.lent.clear
         self._lent = self._routes.lent
         self._thread = 0
+        self._numbers = itertools.count(1)
         self._marks = self._options.send_flight_id or self._runners.traces is not None
         self._root: asyncio.Task[None] | None = None
         self._settings = {

@@ -359,9 +359,3 @@ class Runners:
             await self._ended.wait()
         self.listening.forget()
         await self.sites.close()
-
-    # Ordering keys
-
-    def paused(self) -> list[Lane[Flight]]:
-        """The ordering keys that are paused."""
-        return self._departures.paused()
