@@ -43,6 +43,10 @@ class PublisherListener:
         """No answer came in time."""
 
 
+_UNHEARD = tuple(getattr(PublisherListener, event) for event in _EVENTS)
+"""Methods that were not overridden."""
+
+
 class Listening:
     """Tells a listener, in order and without harm.
 
@@ -56,7 +60,11 @@ class Listening:
 
     def __init__(self, listener: object | None, *, max_waiting: int) -> None:
         methods = {event: getattr(listener, event, None) for event in _EVENTS}
-        self._methods = {event: call for event, call in methods.items() if callable(call)}
+        self._methods = {
+            event: call
+            for event, call in methods.items()
+            if callable(call) and getattr(call, "__func__", None) not in _UNHEARD
+        }
         if listener is not None and not self._methods:
             raise ConfigError(
                 f"listener must have one of the methods {', '.join(_EVENTS)}, {listener!r} has none"

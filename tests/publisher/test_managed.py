@@ -607,7 +607,7 @@ async def test_a_failure_is_logged_of_those_alone_whom_nobody_looks_at(
 ) -> None:
     """Though another of their batch is awaited, and a listener hears of other things."""
 
-    class Acks:
+    class Acks(PublisherListener):
         def acked(self, flight: Flight) -> None:
             del flight
 
