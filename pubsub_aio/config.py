@@ -158,7 +158,8 @@ class RetryPolicy:
     """Whether a wait is any time up to that, so that many clients do not come back together."""
 
     attempt_timeout: float | None = None
-    """Seconds for one attempt; as much as there is for all of them unless told otherwise."""
+    """Seconds for one attempt; as much as there is for all of them unless told otherwise, or its
+    share of that where there are several endpoints and DEADLINE_EXCEEDED is one of the `codes`."""
 
     deadline: float | None = None
     """Seconds for all attempts and waits together; the publisher's `wait_timeout` unless told

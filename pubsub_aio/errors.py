@@ -192,6 +192,8 @@ class StuckHandlerError(PubSubError, TimeoutError):
 class PublishTimeoutError(PubSubError, TimeoutError):
     """No answer came in time, with all attempts and waits; the message may be published or not.
 
+    The cause is what was answered last, if an attempt was answered.
+
     Attributes:
         topic: The topic's full name.
         seconds: How long an answer was waited for.
@@ -202,7 +204,7 @@ class PublishTimeoutError(PubSubError, TimeoutError):
         plural = "s" * (attempts != 1)
         super().__init__(
             f"{topic}: not published within {seconds:g} s, {attempts} attempt{plural}; the message "
-            "may be there or not, see the cause for what was answered last"
+            "may be there or not"
         )
         self.topic = topic
         self.seconds = seconds
@@ -210,7 +212,7 @@ class PublishTimeoutError(PubSubError, TimeoutError):
 
 
 class NoResponseFromTopicError(UnavailableError):
-    """Every attempt to publish found the service unavailable; the cause is the last failure.
+    """The last attempt to publish found the service unavailable; the cause is that failure.
 
     Attributes:
         topic: The topic's full name.
@@ -240,6 +242,13 @@ class QueueFullError(PubSubError):
         self.limit = limit
 
 
+class TakenBackError(PubSubError):
+    """The message was not sent: whoever waited for it to leave was cancelled before it did."""
+
+    def __init__(self) -> None:
+        super().__init__("the message was taken back before it was sent")
+
+
 class KeyPausedError(PubSubError):
     """A message of this ordering key failed before, so this one was not sent; see the cause.
 
@@ -250,10 +259,15 @@ class KeyPausedError(PubSubError):
         ordering_key: The key.
     """
 
-    def __init__(self, topic: str, ordering_key: str) -> None:
+    def __init__(self, topic: str, ordering_key: str, *, like_all: bool = False) -> None:
+        what = (
+            "is paused like all others, so many of them failed: call resume_all()"
+            if like_all
+            else "is paused since a message of it failed: call resume(topic, key)"
+        )
         super().__init__(
-            f"{topic}: ordering key {ordering_key[:50]!r} is paused since a message of it failed: "
-            "call resume(topic, key), then publish again from that message on"
+            f"{topic}: ordering key {ordering_key[:50]!r} {what}, then publish again from the "
+            "message on that failed"
         )
         self.topic = topic
         self.ordering_key = ordering_key
@@ -278,15 +292,18 @@ class DrainTimeoutError(PubSubError, TimeoutError):
     Attributes:
         queued: Messages that are not sent yet.
         in_flight: Messages that are not answered yet.
+        untold: What an async listener has not heard of yet, or not returned from.
     """
 
-    def __init__(self, seconds: float, *, queued: int, in_flight: int) -> None:
+    def __init__(self, seconds: float, *, queued: int, in_flight: int, untold: int = 0) -> None:
+        listener = f", a listener has not heard {untold} things" if untold else ""
         super().__init__(
             f"not drained within {seconds:g} s: {queued} messages are not sent yet, {in_flight} "
-            "not answered; wait on with drain(), or stop()"
+            f"not answered{listener}; wait on with drain(), or stop()"
         )
         self.queued = queued
         self.in_flight = in_flight
+        self.untold = untold
 
 
 # A message

@@ -57,6 +57,7 @@ def test_the_public_names_are_these() -> None:
         "StartupError",
         "StreamPolicy",
         "StuckHandlerError",
+        "TakenBackError",
         "SubscribeOptions",
         "SubscriberClient",
         "Subscription",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-from collections import deque
+from collections import defaultdict, deque
 from typing import Generic
 
 from pubsub_aio._core.outgoing import Batch, Lane, P
@@ -14,7 +14,7 @@ MAX_PAUSED = 100_000
 """Ordering keys that may be paused one by one; past this all of them are."""
 
 
-_SPARE = 64  # batches that need not wait any more and are remembered, however few lanes there are
+_SPARE = 64  # things of no use any more that are kept, however few are of use
 
 
 class Departures(Generic[P]):
@@ -48,8 +48,9 @@ class Departures(Generic[P]):
         self._count = self._size = 0
         self._paused = 0
         self._lanes: dict[tuple[str, str, object], Lane[P]] = {}
+        self._of_topic: defaultdict[str, dict[Lane[P], None]] = defaultdict(dict)
         self._ready: dict[Lane[P], None] = {}
-        self._fresh: list[Batch[P]] = []
+        self._fresh: dict[Batch[P], None] = {}
         self._aging: deque[Batch[P]] = deque()
         self._lent: dict[Batch[P], None] = {}
         self._blocked: set[str] = set()
@@ -101,6 +102,7 @@ class Departures(Generic[P]):
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = Lane(key, topic, ordering_key)
+            self._of_topic[topic][lane] = None
         return lane
 
     def add(self, lane: Lane[P], passenger: P, wire: bytes, options: object) -> bool:
@@ -193,7 +195,7 @@ class Departures(Generic[P]):
         batch.last = self._max_messages - 1
         batch.max_size = self._max_bytes
         lane.batches.append(batch)
-        self._fresh.append(batch)
+        self._fresh[batch] = None
         return batch
 
     def close(self, batch: Batch[P]) -> None:
@@ -211,8 +213,27 @@ class Departures(Generic[P]):
 
     def withdraw(self, passenger: P) -> None:
         """Take back a message that waits."""
-        passenger.batch.withdraw(passenger.index)
-        self._recount(passenger.batch)
+        batch = passenger.batch
+        batch.withdraw(passenger.index)
+        self._recount(batch)
+        lane = batch.lane
+        if batch.withdrawn > len(batch) + _SPARE:
+            batch.compact()
+        if not len(batch):
+            lane.hollow += 1
+            if 2 * lane.hollow > len(lane.batches):
+                self._sweep(lane)
+
+    def _sweep(self, lane: Lane[P]) -> None:
+        """Forget the batches of a lane of which nothing is left."""
+        for batch in lane.batches:
+            if not len(batch):
+                self._leave(batch)
+        lane.batches = deque(batch for batch in lane.batches if not batch.gone)
+        lane.hollow = 0
+        if not lane.batches:
+            self._ready.pop(lane, None)
+            self._forget_if_idle(lane)
 
     # Out
 
@@ -229,7 +250,7 @@ class Departures(Generic[P]):
                 batch.due = True
                 self._offer(batch.lane)
         if len(aging) > 2 * len(self._lanes) + _SPARE:  # of a lane one waits for others at most
-            self._aging = deque(batch for batch in aging if not batch.due)
+            self._aging = deque(each for each in aging if not (each.due or each.gone))
         return aging[0].due_at if aging else math.inf
 
     def flush(self) -> None:
@@ -272,6 +293,7 @@ class Departures(Generic[P]):
 
     def _leave(self, batch: Batch[P]) -> None:
         batch.gone = True
+        self._fresh.pop(batch, None)
         self._shut(batch)
 
     def _offer(self, lane: Lane[P]) -> None:
@@ -292,16 +314,21 @@ class Departures(Generic[P]):
 
     def _forget_if_idle(self, lane: Lane[P]) -> None:
         idle = not (lane.batches or lane.busy or lane.paused_by)
-        if lane.ordering_key and idle and self._lanes.get(lane.key) is lane:
+        if lane.ordering_key and idle:
+            self._forget(lane)
+
+    def _forget(self, lane: Lane[P]) -> None:
+        if self._lanes.get(lane.key) is lane:
             del self._lanes[lane.key]
+            del self._of_topic[lane.topic][lane]
+            if not self._of_topic[lane.topic]:
+                del self._of_topic[lane.topic]
 
     def forget_idle(self) -> None:
         """Forget every lane that has nothing to do."""
-        self._lanes = {
-            key: lane
-            for key, lane in self._lanes.items()
-            if lane.batches or lane.busy or lane.paused_by
-        }
+        for lane in list(self._lanes.values()):
+            if not (lane.batches or lane.busy or lane.paused_by):
+                self._forget(lane)
 
     def take_all(self) -> list[Batch[P]]:
         """Everything that waits, not to be sent."""
@@ -310,6 +337,7 @@ class Departures(Generic[P]):
     def _take_all_of(self, lane: Lane[P]) -> list[Batch[P]]:
         batches = list(lane.batches)
         lane.batches.clear()
+        lane.hollow = 0
         self._ready.pop(lane, None)
         for batch in batches:
             batch.compact()
@@ -325,16 +353,14 @@ class Departures(Generic[P]):
     def unblock(self, topic: str) -> None:
         """Let a topic's messages go."""
         self._blocked.discard(topic)
-        for lane in self._of_topic(topic):
+        for lane in self._of_topic.get(topic, ()):
             self._offer(lane)
 
-    def refuse(self, topic: str) -> list[Batch[P]]:
-        """Everything that waits for a topic, not to be sent."""
+    def refuse(self, topic: str) -> list[list[Batch[P]]]:
+        """Everything that waits for a topic, lane by lane, not to be sent."""
         self._blocked.discard(topic)
-        return [batch for lane in self._of_topic(topic) for batch in self._take_all_of(lane)]
-
-    def _of_topic(self, topic: str) -> list[Lane[P]]:
-        return [lane for lane in self._lanes.values() if lane.topic == topic]
+        lanes = [self._take_all_of(lane) for lane in self._of_topic.get(topic, ())]
+        return [batches for batches in lanes if batches]
 
     def pause(self, lane: Lane[P], error: BaseException) -> list[Batch[P]]:
         """Let no more of an ordering key go; returns what waited, not to be sent."""

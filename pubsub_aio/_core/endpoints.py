@@ -19,17 +19,19 @@ class Endpoints:
 
     def choose(self, tried: Collection[int] = ()) -> int:
         """The endpoint for an attempt, after those that were tried; the last one tried is last."""
-        candidates = [n for n in range(self._count) if n not in self.isolated]
-        candidates = candidates or list(range(self._count))
+        candidates = self._candidates()
         for candidate in candidates:
             if candidate not in tried:
                 return candidate
         last = list(tried)[-1]
         return next((n for n in candidates if n > last), candidates[0])
 
-    def has_untried(self, tried: Collection[int]) -> bool:
-        """Whether the next attempt would be the first at its endpoint."""
-        return self.choose(tried) not in tried
+    def untried(self, tried: Collection[int]) -> int:
+        """How many endpoints are left of those that attempts choose from."""
+        return len([n for n in self._candidates() if n not in tried])
+
+    def _candidates(self) -> list[int]:
+        return [n for n in range(self._count) if n not in self.isolated] or list(range(self._count))
 
     def of_key(self, key_hash: int) -> int:
         """The endpoint of an ordering key: always the same, isolated or not."""

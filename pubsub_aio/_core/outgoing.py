@@ -17,16 +17,32 @@ class Passenger(Protocol):
 P = TypeVar("P", bound=Passenger)
 
 _OF_THE_QUEUE = ("counted", "counted_size", "due", "due_at", "gone", "last", "max_size")
-_OF_ITS_FATE = ("attempts", "ends_at", "error", "message_ids", "publish_time", "published_at")
+_OF_ITS_FATE = (
+    "attempts",
+    "ends_at",
+    "error",
+    "message_ids",
+    "publish_time",
+    "published_at",
+    "trouble",
+)
 _OF_WHO_KNOWS = ("announced", "asked_for", "awaited")
-_INHERITED = ("attempts", "ends_at", "gone", "publish_time", "published_at", *_OF_WHO_KNOWS)
+_INHERITED = (
+    "attempts",
+    "ends_at",
+    "gone",
+    "publish_time",
+    "published_at",
+    "trouble",
+    *_OF_WHO_KNOWS,
+)
 
 
 class Batch(Generic[P]):
     """Messages of a lane that go in one request, and what has become of them."""
 
     __slots__ = (
-        *("lane", "options", "passengers", "size", "wires", "withdrawn"),
+        *("lane", "offset", "options", "passengers", "size", "wires", "withdrawn"),
         *(_OF_THE_QUEUE + _OF_ITS_FATE + _OF_WHO_KNOWS),
     )
 
@@ -38,6 +54,8 @@ class Batch(Generic[P]):
         """Each message as the request has it."""
         self.size = 0
         """Bytes of all of them."""
+        self.offset = 0
+        """How many messages were before it in the batch that it was a part of."""
         self.withdrawn = 0
         """How many were taken back; each has left an empty wire behind."""
 
@@ -59,6 +77,8 @@ class Batch(Generic[P]):
         self.ends_at = math.inf
         self.message_ids: list[str] | None = None
         self.error: BaseException | None = None
+        self.trouble: BaseException | None = None
+        """Why the last attempt failed."""
 
         self.awaited = False
         """Whether somebody waits for one of them to leave."""
@@ -93,6 +113,7 @@ class Batch(Generic[P]):
         self._seat(both[count:])
         first.size = sum(map(len, first.wires))
         self.size -= first.size
+        first.offset, self.offset = self.offset, self.offset + count
         return first
 
     def _seat(self, pairs: list[tuple[P, bytes]]) -> None:
@@ -106,13 +127,15 @@ class Batch(Generic[P]):
 class Lane(Generic[P]):
     """Messages that may go together, in order: those of a topic, or of one of its ordering keys."""
 
-    __slots__ = ("batches", "busy", "key", "open", "ordering_key", "paused_by", "topic")
+    __slots__ = ("batches", "busy", "hollow", "key", "open", "ordering_key", "paused_by", "topic")
 
     def __init__(self, key: tuple[str, str, object], topic: str, ordering_key: str) -> None:
         self.key = key
         self.topic = topic
         self.ordering_key = ordering_key
         self.batches: deque[Batch[P]] = deque()
+        self.hollow = 0
+        """How many of them have nothing left; it may be fewer."""
         self.open: Batch[P] | None = None
         """The last of them, while it takes more."""
         self.busy = False

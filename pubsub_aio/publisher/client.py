@@ -155,6 +155,7 @@ class PublisherClient(PublisherLife):
         self._check_usable()
         if self._departures.is_full:
             raise self._queue.full_error()
+        self._runners.expect()
         terms = self._routes.terms(retry, timeout)
         flight, wire = self._prepare(topic, data, attributes, ordering_key)
         try:
@@ -233,6 +234,7 @@ class PublisherClient(PublisherLife):
             KeyPausedError: A message of the ordering key failed before; none was published.
         """
         self._check_usable()
+        self._runners.expect()
         terms = self._routes.terms(retry, timeout)
         flights, wires = self._prepare_all(topic, messages, attributes, ordering_key)
         try:

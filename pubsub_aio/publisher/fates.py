@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
-from collections import deque
+from collections.abc import Sequence
 
 from pubsub_aio._core.outgoing import Batch, Lane
-from pubsub_aio.errors import KeyPausedError, PublishTimeoutError
+from pubsub_aio.errors import KeyPausedError, PublishTimeoutError, TakenBackError
 from pubsub_aio.publisher.flight import Flight
 from pubsub_aio.publisher.listening import Event, Listening
 from pubsub_aio.publisher.queue import Queue
@@ -39,7 +38,7 @@ class Fates:
         self._listening = listening
         self._resume_after = resume_after
         self._traces = traces
-        self._resumes: deque[tuple[float, Lane[Flight], BaseException]] = deque()
+        self._resumes: dict[Lane[Flight], tuple[float, BaseException]] = {}
 
     def published(self, batch: Batch[Flight]) -> None:
         """A batch is on its way."""
@@ -49,33 +48,45 @@ class Fates:
 
     def acked(self, batch: Batch[Flight], message_ids: list[str]) -> None:
         """A batch has its message ids."""
+        self.published(batch)  # which may be due in this very moment
         batch.message_ids = message_ids
         self._listening.tell("acked", batch.passengers)
         _tell(batch)
 
-    def fail(self, batch: Batch[Flight], error: BaseException, *, now: float = math.inf) -> None:
-        """A batch failed; if it has an ordering key, all that waits behind it does."""
+    def fail(self, failures: Sequence[tuple[Batch[Flight], BaseException]], *, now: float) -> None:
+        """Batches of one lane failed, each by an error; what waits behind an ordering key does too.
+
+        All of them have failed before anybody is told of one: whoever is told may resume the key.
+        """
+        failed = list(failures)
+        first, error = failed[0]
+        lane = first.lane
+        if lane.ordering_key:
+            paused = KeyPausedError(lane.topic, lane.ordering_key)
+            paused.__cause__ = error
+            behind = self._queue.departures.pause(lane, error)
+            failed += ((batch, paused) for batch in behind)
+            if self._resume_after is not None:
+                self._resumes.pop(lane, None)  # they stand in order
+                self._resumes[lane] = (now + self._resume_after, error)
+        for batch, why in failed:
+            self._note(batch, why)
+        for batch, _ in failed:
+            self._tell_failure(batch)
+
+    def drop(self, batch: Batch[Flight], error: BaseException) -> None:
+        """A batch is not sent any more, which has no consequences for others."""
+        self._note(batch, error)
+        self._tell_failure(batch)
+
+    def _note(self, batch: Batch[Flight], error: BaseException) -> None:
         batch.error = error
         if batch.published_at is None:
             self._queue.left(batch)
-        else:
-            self.published(batch)  # which may be due in this very moment
-        lane = batch.lane
-        if not lane.ordering_key or now == math.inf:
-            self.failed(batch)
-            return
-        # First: whoever is told may resume the key.
-        behind = self._queue.departures.pause(lane, error)
-        if self._resume_after is not None:
-            self._resumes.append((now + self._resume_after, lane, error))
-        self.failed(batch)
-        paused = KeyPausedError(lane.topic, lane.ordering_key)
-        paused.__cause__ = error
-        for each in behind:
-            self.fail(each, paused)
 
-    def failed(self, batch: Batch[Flight]) -> None:
-        """Tell that a batch failed."""
+    def _tell_failure(self, batch: Batch[Flight]) -> None:
+        if batch.published_at is not None:
+            self.published(batch)  # which may be due in this very moment
         if self._traces is not None and batch.error is not None:
             self._traces.failed(batch, batch.error)
         timed_out = isinstance(batch.error, PublishTimeoutError)
@@ -93,11 +104,15 @@ class Fates:
 
     def resume_due(self, *, now: float) -> float:
         """Let ordering keys go on that were paused for long enough; returns when others may."""
-        while self._resumes and self._resumes[0][0] <= now:
-            _, lane, error = self._resumes.popleft()
-            if lane.paused_by is error:
+        while self._resumes:
+            lane, (resume_at, error) = next(iter(self._resumes.items()))
+            paused = lane.paused_by is error
+            if paused and resume_at > now:
+                return resume_at
+            del self._resumes[lane]
+            if paused:
                 self._queue.departures.resume(lane.topic, lane.ordering_key)
-        return self._resumes[0][0] if self._resumes else math.inf
+        return math.inf
 
 
 def _tell(batch: Batch[Flight]) -> None:
@@ -113,11 +128,11 @@ def _tell(batch: Batch[Flight]) -> None:
 
 def _unheard(batch: Batch[Flight]) -> int:
     """Of how many flights of a batch nobody hears that they failed."""
-    if isinstance(batch.error, asyncio.CancelledError):  # who took them back knows
+    if isinstance(batch.error, TakenBackError):  # who took them back knows
         return 0
     waiting = batch.published_at is None
     return sum(
         flight.interest is None
-        or (flight.interest.ack is None and not (waiting and flight.interest.leaving))
+        or (not flight.is_asked_for and not (waiting and flight.interest.leaving))
         for flight in batch.passengers
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pubsub_aio._core.outgoing import Batch
 from pubsub_aio._wire import publishing
 from pubsub_aio.config import RetryPolicy
+from pubsub_aio.publisher.raising import twin
 
 if TYPE_CHECKING:
     from pubsub_aio.publisher.queue import Queue
@@ -44,11 +45,11 @@ class Terms:
 class Interest:
     """Who is interested in a flight; most have none who must be told. The library's own."""
 
-    __slots__ = ("ack", "leaving", "spans")
+    __slots__ = ("acks", "leaving", "spans")
 
     def __init__(self) -> None:
-        self.ack: asyncio.Future[str] | None = None
-        """Done when its fate is known."""
+        self.acks: list[asyncio.Future[str]] = []
+        """Done when its fate is known, one for each who asked."""
         self.leaving: list[asyncio.Future[None]] = []
         """Done when it has left the queue, one for each who waits for that."""
         self.spans: object = None
@@ -58,8 +59,8 @@ class Interest:
 class Flight:
     """A message that was given to a publisher.
 
-    Await it until the message is on its way; if all who do are cancelled before that, the message
-    is taken back. `ack` is the future of its message id.
+    Await it until the message is on its way; if all who do are cancelled before that, and nobody
+    waits for its `ack`, the message is taken back. `ack` is the future of its message id.
 
         flight = await publisher.publish("orders", b"tea")
         message_id = await flight.ack
@@ -146,7 +147,8 @@ class Flight:
     def ack(self) -> asyncio.Future[str]:
         """The future of its message id, which raises if it was not published.
 
-        Whoever gives up waiting for it changes nothing: asked again, it is another future.
+        Each time it is another one, so that whoever gives up waiting changes nothing for others.
+        To look without waiting there are `message_id` and `error`.
         """
         batch = self.batch
         ids = batch.message_ids
@@ -154,12 +156,20 @@ class Flight:
             ack: asyncio.Future[str] = _Future(loop=batch.options.queue.loop)  # type: ignore[attr-defined]
             ack.set_result(ids[self.index])
             return ack
-        interest = self.interest_of()
-        if interest.ack is None or interest.ack.cancelled():
-            interest.ack = _Future(loop=self._terms.queue.loop)
-            batch.asked_for = True
-            self.tell()
-        return interest.ack
+        ack = _Future(loop=self._terms.queue.loop)
+        acks = self.interest_of().acks
+        if acks and acks[0].cancelled():  # as when somebody asks again and again, with a timeout
+            acks[:] = [each for each in acks if not each.cancelled()]
+        acks.append(ack)
+        batch.asked_for = True
+        self.tell()
+        return ack
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether somebody waits for its fate. The library's own."""
+        acks = self.interest.acks if self.interest is not None else ()
+        return any(not ack.cancelled() for ack in acks)
 
     def interest_of(self) -> Interest:
         """Who is interested, from now on at least. The library's own."""
@@ -168,17 +178,18 @@ class Flight:
         return self.interest
 
     def tell(self) -> None:
-        """Have the future done if the fate is known. The library's own."""
-        ack = self.interest.ack if self.interest is not None else None
+        """Have the futures done if the fate is known. The library's own."""
         batch = self.batch
-        if ack is None or ack.done():
+        if self.interest is None or (batch.message_ids is None and batch.error is None):
             return
-        if batch.message_ids is not None:
-            ack.set_result(batch.message_ids[self.index])
-        elif isinstance(batch.error, asyncio.CancelledError):
-            ack.cancel()
-        elif batch.error is not None:
-            ack.set_exception(batch.error)
+        acks, self.interest.acks = self.interest.acks, []
+        for ack in acks:
+            if ack.done():
+                continue
+            if batch.message_ids is not None:
+                ack.set_result(batch.message_ids[self.index])
+            elif batch.error is not None:
+                ack.set_exception(twin(batch.error))
 
     @property
     def message_id(self) -> str | None:
@@ -204,7 +215,7 @@ class Flight:
                 raise
         batch = self.batch
         if batch.published_at is None and batch.error is not None:
-            raise batch.error.with_traceback(None)
+            raise twin(batch.error)
         return self
 
     def __repr__(self) -> str:

@@ -50,7 +50,8 @@ class PublisherLife:
         self._runners = Runners(self._options, sites, topics=topics)
         self._queue = self._runners.queue
         self._departures = self._queue.departures
-        self._routes = Routes(self._options, self._queue, self._project, self._runners.look_up)
+        look_up = self._runners.look_ups.want if self._options.check_topics else None
+        self._routes = Routes(self._options, self._queue, self._project, look_up)
         self._runners.take_in = self._routes.lent.clear
         self._lent = self._routes.lent
         self._thread = 0
@@ -110,10 +111,12 @@ class PublisherLife:
             raise ConfigError("start: the runners run already")
         self._runners.will_run = True
         try:
-            await self._runners.start()
+            await self._runners.startup.run()
         except BaseException:
             await self._runners.stop()
             raise
+        if self._runners.stopped:
+            raise ClosedError("the publisher was stopped while it started: make another")
         loop = asyncio.get_running_loop()
         self._root = loop.create_task(self._run(), name=f"pubsub-aio {self._options.id_prefix}")
 
@@ -146,6 +149,7 @@ class PublisherLife:
 
         Raises:
             DrainTimeoutError: It takes longer; it goes on all the same.
+            ConfigError: Nobody runs the publisher; or an async listener would wait for itself.
         """
         self._bind()
         if timeout is not None:
@@ -155,11 +159,11 @@ class PublisherLife:
     async def stop(self) -> None:
         """Stop at once and disconnect; what was not answered fails with `PublisherStoppedError`.
 
-        Stopping again does nothing.
+        Stopping again does nothing. In an async listener it does not wait for the end.
         """
         self._bind()
         await self._runners.stop()
-        if self._root is not None:
+        if self._root is not None and not self._runners.listening.is_telling_here:
             await asyncio.wait([self._root])
             if not self._root.cancelled() and (error := self._root.exception()):
                 log.error("the publisher was stopped by an error", exc_info=error)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Literal
 
-from pubsub_aio.errors import ConfigError
+from pubsub_aio.errors import ConfigError, QueueFullError
 from pubsub_aio.publisher.flight import Flight
 
 log = logging.getLogger("pubsub_aio.publisher")
@@ -43,6 +43,9 @@ class PublisherListener:
         """No answer came in time."""
 
 
+_SLOW = 10.0  # seconds for an async method of a listener before a warning is logged
+_LOST = 10  # times as much as pauses publishing
+
 _UNHEARD = tuple(getattr(PublisherListener, event) for event in _EVENTS)
 """Methods that were not overridden."""
 
@@ -74,6 +77,7 @@ class Listening:
         self._news = asyncio.Event()
         self._quiet = asyncio.Event()
         self._telling = False
+        self._teller: asyncio.Task[None] | None = None
         self.on_room: Callable[[], None] = lambda: None
         """Called when an async listener has caught up."""
 
@@ -90,10 +94,30 @@ class Listening:
         """Whether an async listener has so much to hear that publishing should pause."""
         return len(self._waiting) >= self._max_waiting
 
+    def check(self) -> None:
+        """Refuse that still more comes about of which an async listener has to hear.
+
+        Raises:
+            QueueFullError: It is too far behind.
+        """
+        most = _LOST * self._max_waiting
+        if len(self._waiting) >= most:
+            raise QueueFullError("what the listener has not heard yet,", most, "it must be quicker")
+
+    @property
+    def untold(self) -> int:
+        """How much is still to be told, or was begun to be."""
+        return len(self._waiting) + self._telling
+
+    @property
+    def is_telling_here(self) -> bool:
+        """Whether this is asked by the async listener that is being told."""
+        return self._teller is not None and asyncio.current_task() is self._teller
+
     @property
     def is_idle(self) -> bool:
         """Whether everything was told."""
-        return not self._waiting and not self._telling
+        return not self.untold
 
     def tell(self, event: Event, flights: Iterable[Flight]) -> None:
         """Tell of an event; an async listener is told soon."""
@@ -112,6 +136,7 @@ class Listening:
 
     async def run(self) -> None:
         """Run what an async listener is to do, until cancelled."""
+        self._teller = asyncio.current_task()
         try:
             while True:
                 self._news.clear()
@@ -126,6 +151,7 @@ class Listening:
     async def _next(self) -> None:
         self._telling = True
         event, told = self._waiting.popleft()
+        slow = asyncio.get_running_loop().call_later(_SLOW, self._warn, event)
         try:
             await told
         except BaseException as error:
@@ -134,9 +160,19 @@ class Listening:
                 raise  # it is we who are cancelled
             _contain(error, event)
         finally:
+            slow.cancel()
             self._telling = False
         if len(self._waiting) == self._max_waiting // 2:
             self.on_room()
+
+    def _warn(self, event: Event) -> None:
+        log.warning(
+            "listener.%s has not returned for %g s, %d more things wait to be told: nothing is "
+            "published while a listener is too far behind",
+            event,
+            _SLOW,
+            len(self._waiting),
+        )
 
     async def finish(self, within: float) -> None:
         """Return when all was told, or after so many seconds."""

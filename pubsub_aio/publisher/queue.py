@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pubsub_aio._core.departures import Departures
 from pubsub_aio._core.outgoing import Batch, Lane
 from pubsub_aio.config import Batching, QueueLimit
-from pubsub_aio.errors import PublisherStoppedError, QueueFullError
+from pubsub_aio.errors import PublisherStoppedError, QueueFullError, TakenBackError
 from pubsub_aio.publisher.flight import Flight
 
 
@@ -34,8 +34,8 @@ class Queue:
         self.id_prefix = id_prefix
         self.adds = adds
         self.loop: asyncio.AbstractEventLoop | None = None
-        self.on_withdrawn: Callable[[Batch[Flight]], None] = lambda _: None
-        """Called with flights that were taken back."""
+        self.on_withdrawn: Callable[[Batch[Flight], BaseException], None] = lambda *_: None
+        """Called with flights that were taken back, and what to say to whoever asks for them."""
         self._blocks = limit.when_full == "block"
         self.departures.max_count, self.departures.max_size = limit.max_messages, limit.max_bytes
         self._room = asyncio.Event()
@@ -102,10 +102,12 @@ class Queue:
         """Somebody was cancelled; the last who waits for a flight takes it back."""
         if flight.batch.gone or flight.interest is None:
             return
-        if flight.interest.leaving == [leaving]:
+        if flight.interest.leaving == [leaving] and not flight.is_asked_for:
             self.withdraw(flight)
-        else:
-            flight.interest.leaving.remove(leaving)
+            return
+        flight.interest.leaving.remove(leaving)
+        if not flight.interest.leaving:
+            self._let_wait(-1, -len(flight.batch.wires[flight.index]))
 
     def left(self, batch: Batch[Flight]) -> None:
         """A batch has left the queue, one way or another."""
@@ -126,8 +128,7 @@ class Queue:
         if flight.interest is not None and flight.interest.leaving:
             self._let_wait(-1, -len(wire))
         self.departures.withdraw(flight)
-        error = asyncio.CancelledError("taken back before it was sent")
-        self.on_withdrawn(apart(batch.lane, batch.options, [(flight, wire)], error))
+        self.on_withdrawn(apart(batch.lane, batch.options, [(flight, wire)]), TakenBackError())
         self._room.set()
 
     def take_back(self, flights: Iterable[Flight]) -> list[Flight]:
@@ -146,15 +147,12 @@ def apart(
     lane: Lane[Flight],
     options: object,
     flights: Iterable[tuple[Flight, bytes]],
-    error: BaseException,
 ) -> Batch[Flight]:
     """Flights, each with its bytes, as a batch of their own that is never sent."""
     batch: Batch[Flight] = Batch(lane, options)
     batch.gone = True
-    batch.error = error
     for flight, wire in flights:
-        asked_for = flight.interest is not None and flight.interest.ack is not None
-        batch.asked_for = batch.asked_for or asked_for
+        batch.asked_for = batch.asked_for or flight.is_asked_for
         flight.batch, flight.index = batch, len(batch.passengers)
         batch.passengers.append(flight)
         batch.wires.append(wire)

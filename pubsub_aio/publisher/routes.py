@@ -23,7 +23,8 @@ class Routes:
         options: The publisher's.
         queue: Where the lanes are.
         project: The project of short names, if it is known.
-        look_up: Called with the full name of each topic before anything is added to a lane of it.
+        look_up: Called with the full name of each topic before anything is added to a lane of it;
+            none if topics are not looked up.
     """
 
     def __init__(
@@ -31,7 +32,7 @@ class Routes:
         options: Options,
         queue: Queue,
         project: str | None,
-        look_up: Callable[[str], None],
+        look_up: Callable[[str], None] | None,
     ) -> None:
         self._options = options
         self._queue = queue
@@ -66,9 +67,12 @@ class Routes:
         if len(departures) >= self._tidy_at:
             departures.forget_idle()
             self._tidy_at = max(_MAX_LANES, 2 * len(departures))
-        self._look_up(name)
+        if ordering_key and departures.all_paused:
+            raise KeyPausedError(name, ordering_key, like_all=True)
+        if self._look_up is not None:
+            self._look_up(name)
         lane = departures.lane(name, ordering_key, terms)
-        if ordering_key and (lane.paused_by is not None or departures.all_paused):
+        if lane.paused_by is not None:
             raise KeyPausedError(name, ordering_key) from lane.paused_by
         return lane
 

@@ -8,7 +8,7 @@ import functools
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from pubsub_aio._core.flights import FlightTable
@@ -24,10 +24,12 @@ from pubsub_aio.errors import (
 from pubsub_aio.publisher.fates import Fates
 from pubsub_aio.publisher.flight import Flight, Terms
 from pubsub_aio.publisher.listening import Listening
+from pubsub_aio.publisher.look_ups import LookUps
 from pubsub_aio.publisher.options import Options
 from pubsub_aio.publisher.queue import Queue, apart
-from pubsub_aio.publisher.sending import Sending
+from pubsub_aio.publisher.sending import Landing, Sending
 from pubsub_aio.publisher.sites import Sites
+from pubsub_aio.publisher.startup import Startup
 from pubsub_aio.publisher.topics import Topics
 from pubsub_aio.publisher.traces import ADDED, make_traces
 
@@ -36,6 +38,8 @@ log = logging.getLogger("pubsub_aio.publisher")
 PUBLISHER, FLIGHTS = "run_publisher", "run_flights"
 
 _LAST_WORDS = 1.0  # seconds for an async listener to hear how it ended
+_PATIENCE = 5.0  # seconds before it is said that nobody runs a loop
+_TURNS = 5  # of the event loop, in which what has come is heard of
 _MIN_EVENTS = 1_000  # that an async listener may be behind, however little may be in flight
 
 
@@ -68,7 +72,7 @@ class Runners:
         self._fates = Fates(
             self.queue, self.listening, resume_after=options.resume_after, traces=self.traces
         )
-        self.queue.on_withdrawn = self._fates.failed
+        self.queue.on_withdrawn = self._fates.drop
         self._sending = Sending(
             sites,
             compress_above=options.compress_above,
@@ -77,21 +81,19 @@ class Runners:
             sent=self._sent,
             traces=self.traces,
         )
+        self.look_ups = LookUps(self.topics, self._departures, refused=self._refuse, news=self.wake)
         self._sends: dict[Batch[Flight], asyncio.Task[None]] = {}
         self._beside: set[asyncio.Task[None]] = set()
         self._answers: deque[Callable[[], None]] = deque()
-        self._to_check = topics
-        self._unknown: list[str] = []
-        self._learning: set[str] = set()
         self._running: set[str] = set()
         self.will_run = False
         """Whether somebody sees to it that both loops run."""
-        self._starting: asyncio.Lock = asyncio.Lock()
-        self._started = False
+        self.startup = Startup(self.topics, topics, timeout=options.startup_timeout)
         self.draining = False
         self.stopped = False
         self._news = {PUBLISHER: asyncio.Event(), FLIGHTS: asyncio.Event()}
         self._ended = asyncio.Event()
+        self._hint: asyncio.TimerHandle | None = None
         self.take_in: Callable[[], None] = lambda: None
         """Called when nobody may add to a batch without asking any more."""
 
@@ -106,26 +108,25 @@ class Runners:
 
     # Before
 
-    async def start(self) -> None:
-        """Open what is needed and check what can be checked, once.
+    def expect(self) -> None:
+        """Somebody publishes: if nobody runs the loops before long, say so once.
 
         Raises:
-            StartupError: It is no use to go on.
+            QueueFullError: The listener is too far behind.
         """
-        async with self._starting:
-            if not self._started:
-                timeout = self._options.startup_timeout
-                for check in await self.topics.check(self._to_check, timeout=timeout):
-                    log.log(logging.DEBUG if check.outcome == "ok" else logging.WARNING, check)
-                self._started = True
+        self.listening.check()
+        if self._hint is None and len(self._running) < len(self._news):
+            self._hint = asyncio.get_running_loop().call_later(_PATIENCE, self._say_who_is_missing)
 
-    def look_up(self, topic: str) -> None:
-        """Learn of a topic before anything departs to it."""
-        if not self._options.check_topics or topic in self.topics or topic in self._learning:
-            return
-        self._departures.block(topic)
-        self._learning.add(topic)
-        self._unknown.append(topic)
+    def _say_who_is_missing(self) -> None:
+        missing = [f"{name}()" for name in self._news if name not in self._running]
+        if missing and not self.will_run:
+            log.warning(
+                "%d message(s) wait, and nobody runs %s: start() the publisher, use it in "
+                "`async with`, or run both runners in tasks",
+                self._departures.count + self.flights.in_flight,
+                " nor ".join(missing),
+            )
 
     # The loops
 
@@ -160,7 +161,7 @@ class Runners:
         if self.stopped:
             return
         with self._as(PUBLISHER):
-            await self.start()
+            await self.startup.run()
             async with asyncio.TaskGroup() as tasks:
                 self._begin(tasks, self.sites.probe(self._options.probe_interval))
                 if self._options.refresh_interval is not None:
@@ -169,7 +170,7 @@ class Runners:
                     await self._let_depart(tasks)
                 for task in (*self._beside, *self._sends.values()):
                     task.cancel()
-        self.wake()
+        await self._left()
 
     def _begin(self, tasks: asyncio.TaskGroup, work: Coroutine[object, None, None]) -> None:
         """Have something done beside the sending, until the end."""
@@ -180,9 +181,8 @@ class Runners:
     async def _let_depart(self, tasks: asyncio.TaskGroup) -> None:
         loop, options = asyncio.get_running_loop(), self._options
         self._news[PUBLISHER].clear()
-        for topic in self._unknown:
-            self._begin(tasks, self._learn(topic))
-        self._unknown.clear()
+        for look_up in self.look_ups.due():
+            self._begin(tasks, look_up)
         next_at = self._departures.poll(now=loop.time())
         pause = options.poll_time
         while not self.stopped:
@@ -213,20 +213,12 @@ class Runners:
         if batch.ends_at < now + self._options.poll_time:
             self._news[FLIGHTS].set()
 
-    async def _learn(self, topic: str) -> None:
-        try:
-            await self.topics.learn(topic)
-        except Exception as error:
-            if not isinstance(error, PubSubError):
-                log.exception("%s could not be looked up", topic)
-            self.take_in()
-            for batch in self._departures.refuse(topic):
-                self._fates.fail(batch, error, now=asyncio.get_running_loop().time())
-        else:
-            self._departures.unblock(topic)
-        finally:
-            self._learning.discard(topic)
-        self.wake()
+    def _refuse(self, topic: str, error: BaseException) -> None:
+        """Nothing can be published to a topic."""
+        self.take_in()
+        now = asyncio.get_running_loop().time()
+        for batches in self._departures.refuse(topic):
+            self._fates.fail([(batch, error) for batch in batches], now=now)
 
     async def land(self) -> None:
         """See to it that what has departed lands, until drained or stopped."""
@@ -239,18 +231,27 @@ class Runners:
                     await self._let_land()
                 await self.listening.finish(_LAST_WORDS)
                 telling.cancel()
+        await self._left()
+
+    async def _left(self) -> None:
+        """A loop has ended; the last one closes the door."""
         self.wake()
+        if not self._running:
+            await self.sites.close()
 
     async def _let_land(self) -> None:
         loop = asyncio.get_running_loop()
         self._news[FLIGHTS].clear()
         overdue = self.flights.overdue(now=loop.time())
+        if overdue:
+            # If the loop was blocked, the answers may be there already.
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
         if self._answers or overdue:
             self._news[PUBLISHER].set()
         while self._answers:
             self._answers.popleft()()
-        for batch in overdue:
-            self._time_out(batch)
+        self._time_out(overdue)
         next_resume = self._fates.resume_due(now=loop.time())
         if not self._is_drained:
             until = min(self.flights.next_end, next_resume, loop.time() + self._options.poll_time)
@@ -263,9 +264,9 @@ class Runners:
 
     # What becomes of batches
 
-    def _answered(self, batch: Batch[Flight], fate: list[str] | BaseException) -> None:
-        """A batch was answered, or a part of one."""
-        self._answers.append(functools.partial(self._land, batch, fate))
+    def _answered(self, landings: Sequence[Landing]) -> None:
+        """A batch was answered, or a part of one, and others have the same fate."""
+        self._answers.append(functools.partial(self._land, landings))
         self._news[FLIGHTS].set()
 
     def _sent(self, lane: Lane[Flight]) -> None:
@@ -277,25 +278,31 @@ class Runners:
         """A batch was parted in two, which are both on their way."""
         self.flights.part(rest, first, len(first), ends_at=first.ends_at, size=first.size)
 
-    def _land(self, batch: Batch[Flight], fate: list[str] | BaseException) -> None:
-        """A batch was answered; what has timed out before hears no more of it."""
-        flying = self.flights.land(batch)
-        if flying and isinstance(fate, list):
-            self._fates.acked(batch, fate)
-        elif flying and isinstance(fate, BaseException):
-            self._fates.fail(batch, fate, now=asyncio.get_running_loop().time())
+    def _land(self, landings: Sequence[Landing]) -> None:
+        """Batches of a lane were answered; what has timed out before hears no more of it."""
+        failures = []
+        for batch, fate in landings:
+            if not self.flights.land(batch):
+                continue
+            if isinstance(fate, BaseException):
+                failures.append((batch, fate))
+            else:
+                self._fates.acked(batch, fate)
+        if failures:
+            self._fates.fail(failures, now=asyncio.get_running_loop().time())
 
-    def _time_out(self, batch: Batch[Flight]) -> None:
-        if not self.flights.land(batch):  # it was answered at the last moment
-            return
-        loop, seconds = asyncio.get_running_loop(), batch.ends_at - (batch.published_at or 0.0)
-        topic, attempts = batch.lane.topic, batch.attempts
-        error = PublishTimeoutError(topic, seconds=seconds, attempts=attempts)
-        self._fates.fail(batch, error, now=loop.time())
-        # That of an ordering key goes on: until it ends, nothing of the key may be sent after it.
-        send = self._sends.get(batch)
-        if send is not None and not batch.lane.ordering_key:
-            send.cancel()
+    def _time_out(self, overdue: list[Batch[Flight]]) -> None:
+        now = asyncio.get_running_loop().time()
+        lanes: dict[Lane[Flight], list[tuple[Batch[Flight], BaseException]]] = {}
+        for batch in sorted(overdue, key=lambda batch: batch.offset):
+            if self.flights.land(batch):  # otherwise it was answered at the last moment
+                lanes.setdefault(batch.lane, []).append((batch, _too_late(batch)))
+        for lane, failures in lanes.items():
+            self._fates.fail(failures, now=now)
+            # That of an ordering key goes on: until it ends, nothing of it may be sent after it.
+            for batch, _ in failures if not lane.ordering_key else ():
+                if (send := self._sends.get(batch)) is not None:
+                    send.cancel()
 
     def reject(
         self,
@@ -305,7 +312,7 @@ class Runners:
         error: PubSubError,
     ) -> None:
         """Some flights, each with its bytes, are not taken any more."""
-        self._fates.failed(apart(lane, terms, flights, error))
+        self._fates.drop(apart(lane, terms, flights), error)
 
     # After
 
@@ -314,24 +321,32 @@ class Runners:
 
         Raises:
             DrainTimeoutError: It takes longer than that.
-            ConfigError: Nobody runs the loops.
+            ConfigError: Nobody runs the loops, or a listener would wait for itself.
         """
+        if self.listening.is_telling_here:
+            raise ConfigError(
+                "drain: a listener would wait for itself, let a task of its own drain the publisher"
+            )
+        if not self._running and not self.will_run:
+            await asyncio.sleep(0)  # loops that were begun just now run then
+        if not self._running and not self.will_run and not self.stopped:
+            raise ConfigError("drain: nobody runs the publisher, start() it first")
         self.draining = True
         self.take_in()
         self._departures.flush()
         self.wake()
         try:
             async with asyncio.timeout(timeout):
-                await asyncio.sleep(0)  # loops that were begun just now run then
                 while not self.stopped and not (self._is_drained and not self._running):
-                    if not self._running and not self.will_run:
-                        raise ConfigError("drain: nobody runs the publisher, start() it first")
                     await self._ended.wait()
         except TimeoutError:
             if self._is_drained:  # but for the end of the loops, which comes by itself
                 return
             raise DrainTimeoutError(
-                timeout or 0.0, queued=self._departures.count, in_flight=self.flights.in_flight
+                timeout or 0.0,
+                queued=self._departures.count,
+                in_flight=self.flights.in_flight,
+                untold=self.listening.untold,
             ) from None
 
     def shut(self) -> None:
@@ -343,19 +358,34 @@ class Runners:
         while self._answers:  # what was answered in the last moment
             self._answers.popleft()()
         for batch in self._departures.take_all():
-            self._fates.fail(batch, PublisherStoppedError(sent=False))
+            self._fates.drop(batch, PublisherStoppedError(sent=False))
         for batch in self.flights.all():
             self.flights.land(batch)
-            self._fates.fail(batch, PublisherStoppedError(sent=True))
+            self._fates.drop(batch, PublisherStoppedError(sent=True))
         for send in self._sends.values():
             send.cancel()
+        self.startup.give_up()
+        if self._hint is not None:
+            self._hint.cancel()
         self.queue.close()
+        if not self._running:
+            self._ended.set()
         self.wake()
 
     async def stop(self) -> None:
-        """Stop, and return when nothing of it runs any more."""
+        """Stop, and return when nothing of it runs any more; a listener does not wait for that."""
         self.shut()
+        if self.listening.is_telling_here:
+            return
         if self._running:
             await self._ended.wait()
+        await self.startup.ended()
         self.listening.forget()
         await self.sites.close()
+
+
+def _too_late(batch: Batch[Flight]) -> PublishTimeoutError:
+    seconds = batch.ends_at - (batch.published_at or 0.0)
+    error = PublishTimeoutError(batch.lane.topic, seconds=seconds, attempts=batch.attempts)
+    error.__cause__ = batch.trouble
+    return error

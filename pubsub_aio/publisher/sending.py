@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from pubsub_aio._core.attempts import FLOW_CONTROL, Again, Attempts
@@ -22,6 +22,7 @@ from pubsub_aio.errors import (
     ServiceError,
 )
 from pubsub_aio.publisher.flight import Flight, Terms
+from pubsub_aio.publisher.raising import bare
 from pubsub_aio.publisher.sites import Sites
 from pubsub_aio.publisher.traces import Traces
 
@@ -30,7 +31,12 @@ log = logging.getLogger("pubsub_aio.publisher")
 MAX_REFUSED = 10
 """Messages of a batch that are looked for one by one when the service refuses the batch."""
 
-Landed = Callable[[Batch[Flight], list[str] | BaseException], None]
+SILENCE = "DEADLINE_EXCEEDED"
+
+Fate = list[str] | BaseException
+"""The message ids of a batch, or why there are none."""
+
+Landing = tuple[Batch[Flight], Fate]
 
 
 class Sending:
@@ -40,7 +46,7 @@ class Sending:
         sites: Where to.
         compress_above: Bytes from which on compression is considered; none for never.
         parted: Told when a batch is parted in two: the new one, which goes first, and the other.
-        landed: Told what became of each batch, or part of one.
+        landed: Told what became of a batch, or part of one, and of those that it took with it.
         sent: Told of the lane of an ordering key when nothing of it is on its way any more.
         traces: Note it too, if there are any.
     """
@@ -51,7 +57,7 @@ class Sending:
         *,
         compress_above: int | None,
         parted: Callable[[Batch[Flight], Batch[Flight]], None],
-        landed: Landed,
+        landed: Callable[[Sequence[Landing]], None],
         sent: Callable[[Lane[Flight]], None],
         traces: Traces | None,
     ) -> None:
@@ -69,8 +75,8 @@ class Sending:
             await self._send(waiting)
         except Exception as error:
             log.exception("%s: a batch could not be sent", lane.topic)
-            for left in waiting:
-                self._landed(left, _bare(error))
+            fate = bare(error)
+            self._landed([(left, fate) for left in reversed(waiting)])
         if lane.ordering_key:
             self._sent(lane)
 
@@ -91,26 +97,23 @@ class Sending:
                     continue
                 refused += 1
             waiting.pop()
-            self._landed(batch, fate)
+            landings: list[Landing] = [(batch, fate)]
             if isinstance(fate, BaseException) and batch.lane.ordering_key:
-                self._skip(waiting, fate)
+                # What follows must not overtake it.
+                paused = KeyPausedError(batch.lane.topic, batch.lane.ordering_key)
+                paused.__cause__ = fate
+                landings += ((left, paused) for left in reversed(waiting))
+                waiting.clear()
+            self._landed(landings)
 
-    def _skip(self, waiting: list[Batch[Flight]], error: BaseException) -> None:
-        """Do not send what must not overtake a message that failed."""
-        while waiting:
-            batch = waiting.pop()
-            paused = KeyPausedError(batch.lane.topic, batch.lane.ordering_key)
-            paused.__cause__ = error
-            self._landed(batch, paused)
-
-    async def _fate(self, batch: Batch[Flight]) -> list[str] | BaseException:
+    async def _fate(self, batch: Batch[Flight]) -> Fate:
         """The message ids of a batch, or why there are none."""
         try:
             return await self._attempt(batch)
         except Exception as error:
             if not isinstance(error, ServiceError | PublishTimeoutError):
                 log.exception("%s: a batch could not be sent", batch.lane.topic)
-            return _bare(error)
+            return bare(error)
 
     async def _attempt(self, batch: Batch[Flight]) -> list[str]:
         loop = asyncio.get_running_loop()
@@ -122,16 +125,23 @@ class Sending:
         tried: list[int] = []
         while True:
             site = self._sites.of_key(key) if key else endpoints.choose(tried)
+            untried = 1 if key else endpoints.untried(tried)
+            began = loop.time()
             try:
-                return await self._traced_call(batch, site, _attempt_timeout(terms))
+                timeout = _attempt_timeout(terms, left=batch.ends_at - began, untried=untried)
+                return await self._traced_call(batch, site, timeout)
+            except asyncio.CancelledError:
+                self._blame(batch, site, seconds=loop.time() - began)
+                raise
             except ServiceError as error:
+                batch.trouble = bare(error)
                 if error.code != FLOW_CONTROL:  # who asks to wait is asked again
                     tried.append(site)
                 self._sites.failed(site, error, topic)
                 verdict = attempts.failed(
                     error.code,
                     error.retry_delay,
-                    untried=not key and endpoints.has_untried(tried),
+                    untried=not key and endpoints.untried(tried) > 0,
                     now=loop.time(),
                     chance=random.random(),  # noqa: S311 - it spreads load, it guards nothing
                 )
@@ -142,6 +152,13 @@ class Sending:
                 await asyncio.sleep(verdict.wait)
                 if batch.error is not None:
                     raise
+
+    def _blame(self, batch: Batch[Flight], site: int, *, seconds: float) -> None:
+        """An attempt ended without an answer; if it had time enough, its endpoint is silent."""
+        late = batch.error
+        if isinstance(late, PublishTimeoutError) and seconds >= late.seconds / 2:
+            silence = service_error(SILENCE, f"no answer for {seconds:g} s")
+            self._sites.failed(site, silence, batch.lane.topic)
 
     async def _traced_call(self, batch: Batch[Flight], site: int, timeout: float) -> list[str]:
         if self._traces is None:
@@ -172,28 +189,25 @@ class Sending:
         return ids
 
 
-def _bare(error: Exception) -> Exception:
-    """An error without what it would keep alive: frames that hold the request, maybe for long."""
-    links: list[BaseException | None] = [error]
-    seen: set[int] = set()  # the same error may be met again, in an attempt that followed another
-    while links:
-        link = links.pop()
-        if link is not None and id(link) not in seen:
-            seen.add(id(link))
-            link.__traceback__ = None
-            links += (link.__cause__, link.__context__)
-    return error
-
-
-def _attempt_timeout(terms: Terms) -> float:
+def _attempt_timeout(terms: Terms, *, left: float, untried: int) -> float:
     """Seconds for one attempt.
 
     A flight's own time is not kept by this: that of an attempt is longer, so that what happens to a
-    message of an ordering key after its time is still known.
+    message of an ordering key after its time is still known. But where silence is worth another
+    attempt, and there are several endpoints, each of them has its share of the time.
+
+    Args:
+        terms: Those of the batch.
+        left: Seconds that are left of the flight's time.
+        untried: Endpoints that were not tried yet.
     """
     policy: RetryPolicy | None = terms.retry
-    most = CALL_TIMEOUT if terms.timeout is None else 2 * terms.timeout
-    if policy is None or policy.attempt_timeout is None:
+    most = CALL_TIMEOUT if terms.timeout is None else left + terms.timeout
+    if policy is None:
+        return most
+    if untried > 1 and SILENCE in policy.codes:
+        most = min(most, left / untried)
+    if policy.attempt_timeout is None:
         return most
     return policy.attempt_timeout if terms.timeout is None else min(policy.attempt_timeout, most)
 

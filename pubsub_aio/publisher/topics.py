@@ -41,10 +41,6 @@ class Topics:
         self.known: dict[str, schema.Topic | None] = {}
         """What the server says of each topic that was looked up; none if it may not be asked."""
 
-    def __contains__(self, topic: str) -> bool:
-        """Whether it was looked up."""
-        return topic in self.known
-
     def forget(self, topic: str) -> None:
         """Look it up again next time."""
         self.known.pop(topic, None)

@@ -199,7 +199,7 @@ def test_a_topic_that_is_not_there_gives_back_what_waits_for_it() -> None:
     put(departures, *"abcd")
     put(departures, *"y", topic="u")
 
-    refused = departures.refuse("t")
+    (refused,) = departures.refuse("t")
     assert [[one.name for one in batch.passengers] for batch in refused] == [
         *(["a", "b", "c"], ["d"])
     ]

@@ -23,9 +23,7 @@ def test_a_retry_goes_from_one_to_the_next() -> None:
     assert [endpoints.choose(tried) for tried in ([0], [0, 1], [0, 1, 2], [0, 1, 2, 0])] == [
         *(1, 2, 0, 1)
     ]
-    assert [endpoints.has_untried(tried) for tried in ([0], [0, 1], [0, 1, 2])] == [
-        *(True, True, False)
-    ]
+    assert [endpoints.untried(tried) for tried in ([0], [0, 1], [0, 1, 2])] == [*(2, 1, 0)]
 
 
 def test_who_has_failed_is_left_alone_until_it_answers() -> None:
@@ -54,7 +52,7 @@ def test_the_only_one_is_never_left_alone() -> None:
 
     assert not endpoints.failed(0)
     assert not endpoints.isolated
-    assert (endpoints.choose([0, 0]), endpoints.has_untried([0])) == (0, False)
+    assert (endpoints.choose([0, 0]), endpoints.untried([0])) == (0, 0)
 
 
 @given(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from typing import Unpack
 
 from pubsub_aio import Flight, PublisherClient, PublisherOptions
-from pubsub_aio._wire.transport import Transport
+from pubsub_aio._wire.transport import Transport, service_error
 from pubsub_aio.testing import MemoryEmulator
-from tests.subscriber.conftest import now
+from tests.subscriber.conftest import Tapped, now
 
 TOPIC = "orders"
 
@@ -63,3 +64,45 @@ class Listener:
     def times(self, event: str) -> list[float]:
         """When it was told of an event."""
         return [time for time, told, _ in self.told if told == event]
+
+
+class Refusing(Tapped):
+    """A server that refuses requests with a message it does not like, all of them."""
+
+    def __init__(self, emulator: MemoryEmulator) -> None:
+        super().__init__(emulator.transport())
+        self.requests = 0
+
+    async def call(self, rpc: str, request: bytes, *, timeout: float) -> bytes:
+        self.requests += rpc == "Publish"
+        if rpc == "Publish" and b"bad" in request:
+            await asyncio.sleep(0)
+            raise service_error("INVALID_ARGUMENT", "a message does not fit the schema")
+        return await super().call(rpc, request, timeout=timeout)
+
+
+class Answering(Tapped):
+    """A server that is told what its answers to publishes are; then it answers as it should.
+
+    Args:
+        transport: To the server.
+        answers: For each the seconds that it takes, and the code that it fails with, if it does.
+    """
+
+    def __init__(self, transport: Transport, *answers: tuple[float, str | None]) -> None:
+        super().__init__(transport)
+        self._answers = list(answers)
+
+    async def call(self, rpc: str, request: bytes, *, timeout: float) -> bytes:
+        if rpc == "Publish" and self._answers:
+            self.calls.append((now(), rpc, request))
+            seconds, code = self._answers.pop(0)
+            try:
+                async with asyncio.timeout(timeout):
+                    await asyncio.sleep(seconds)
+            except TimeoutError:
+                code = "DEADLINE_EXCEEDED"
+            if code is not None:
+                raise service_error(code, "as it was told")
+            return await self._transport.call(rpc, request, timeout=timeout)
+        return await super().call(rpc, request, timeout=timeout)

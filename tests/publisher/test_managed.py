@@ -24,6 +24,7 @@ from pubsub_aio import (
     QueueFullError,
     QueueLimit,
     RetryPolicy,
+    TakenBackError,
     UnavailableError,
     UnsupportedError,
     WrongLoopError,
@@ -194,13 +195,73 @@ async def test_a_message_is_taken_back_by_whoever_does_not_wait_for_it_to_leave(
                 await second
 
         assert publisher.queued == 1
-        assert second.ack.cancelled()
-        with pytest.raises(asyncio.CancelledError):
-            await second
+        for late in (second, second.ack):
+            with pytest.raises(TakenBackError, match="taken back before it was sent"):
+                await late
         await first.ack
         await third.ack
     assert stored(emulator) == [b"first", b"third"]
     assert listener.events(b"second") == ["completed_exceptionally"]
+
+
+@virtual
+async def test_who_gives_up_on_an_ack_takes_nothing_from_others(emulator: MemoryEmulator) -> None:
+    """M19: each who asks has a future of its own."""
+    emulator.faults.delay("Publish", 2)
+    async with publisher_of(emulator) as publisher:
+        flight = publisher.publish(TOPIC, b"x")
+        patient = asyncio.ensure_future(flight.ack)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(flight.ack, 1)
+
+        assert await patient == await flight.ack == flight.message_id
+
+
+@virtual
+async def test_many_who_give_up_on_an_ack_leave_nothing_behind(emulator: MemoryEmulator) -> None:
+    emulator.faults.delay("Publish", 200)
+    async with publisher_of(emulator, wait_timeout=1_000) as publisher:
+        flight = publisher.publish(TOPIC, b"x")
+        for _ in range(100):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(flight.ack, 1)
+        assert flight.interest is not None
+        assert len(flight.interest.acks) == 1
+        await publisher.stop()
+
+
+@virtual
+async def test_a_message_is_not_taken_back_while_somebody_waits_for_its_ack(
+    emulator: MemoryEmulator,
+) -> None:
+    """M26: who waits for it to leave is cancelled, who waits for its id is not."""
+    emulator.faults.delay("Publish", 2)
+    limit = QueueLimit(max_messages=1, when_full="block")
+    async with publisher_of(emulator, max_in_flight=1, queue=limit) as publisher:
+        await publisher.publish(TOPIC, b"first")
+        second = publisher.publish(TOPIC, b"second")
+        ack = second.ack
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await second
+
+        with pytest.raises(QueueFullError):  # it counts again: nobody is held back by it
+            publisher.publish(TOPIC, b"third")
+        assert emulator.message(await ack).data == b"second"
+
+
+@virtual
+async def test_those_who_hear_of_a_failure_have_an_error_each(emulator: MemoryEmulator) -> None:
+    """What one of them does with it, or it has seen on its way, is no concern of others."""
+    emulator.faults.fail("Publish", "PERMISSION_DENIED")
+    async with publisher_of(emulator) as publisher:
+        flights = [publisher.publish(TOPIC, b"%d" % number) for number in range(3)]
+        heard = await asyncio.gather(*(one.ack for one in flights), return_exceptions=True)
+
+        assert len({id(error) for error in heard}) == 3
+        assert {str(error) for error in heard} == {str(flights[0].error)}
+        assert flights[0].error is not None
+        assert flights[0].error.__traceback__ is None
 
 
 @virtual
@@ -404,16 +465,17 @@ async def test_a_flight_that_is_not_answered_in_time_times_out_once(
     told = listener.timed_out
 
     def timed_out(flight: Flight) -> None:
-        done_when_told.append(flight.ack.done())
+        done_when_told.append(ack.done())
         told(flight)
 
     listener.timed_out = timed_out  # type: ignore[method-assign]
     async with publisher_of(emulator, listener=listener) as publisher:
         flight = await publisher.publish(TOPIC, b"x", ordering_key="k")
+        ack = flight.ack
         with pytest.raises(
             PublishTimeoutError, match="not published within 5 s, 1 attempt;"
         ) as caught:
-            await flight.ack
+            await ack
         assert now() == 5
         assert (caught.value.seconds, caught.value.attempts) == (5, 1)
         await asyncio.sleep(10)

@@ -13,12 +13,14 @@ from pubsub_aio import (
     KeyPausedError,
     NoResponseFromTopicError,
     NotFoundError,
+    PublisherClient,
     PublisherListener,
     PublishTimeoutError,
     RetryPolicy,
+    UnavailableError,
 )
 from pubsub_aio.testing import MemoryEmulator
-from tests.publisher.conftest import TOPIC, Listener, publisher_of, stored
+from tests.publisher.conftest import TOPIC, Answering, Listener, Refusing, publisher_of, stored
 from tests.subscriber.conftest import Tapped, now, virtual
 
 
@@ -253,3 +255,94 @@ async def test_after_a_timeout_a_key_waits_no_longer_than_as_long_again(
         publisher.resume(TOPIC, "k")
         await publisher.publish(TOPIC, b"2", ordering_key="k").ack
         assert now() == 6
+
+
+@virtual
+async def test_a_key_waits_no_longer_for_an_attempt_that_began_late(
+    emulator: MemoryEmulator,
+) -> None:
+    transport = Answering(emulator.transport(), (4, "UNAVAILABLE"), (1_000, None))
+    async with publisher_of(emulator, transport, retry=RetryPolicy()) as publisher:
+        with pytest.raises(PublishTimeoutError) as late:
+            await publisher.publish(TOPIC, b"1", ordering_key="k").ack
+        assert isinstance(late.value.__cause__, UnavailableError)
+        publisher.resume(TOPIC, "k")
+        await publisher.publish(TOPIC, b"2", ordering_key="k").ack
+        assert now() == 10
+
+
+class Again(PublisherListener):
+    """Resumes a key that failed, and publishes again what was not to blame."""
+
+    def __init__(self) -> None:
+        self.publisher: PublisherClient | None = None
+
+    def completed_exceptionally(self, flight: Flight) -> None:
+        if self.publisher is not None and not flight.data.startswith(b"bad"):
+            self.publisher.resume(flight.topic, flight.ordering_key)
+            self.publisher.publish(flight.topic, flight.data, ordering_key=flight.ordering_key)
+
+    timed_out = completed_exceptionally
+
+
+@virtual
+async def test_who_publishes_again_what_failed_keeps_the_order(emulator: MemoryEmulator) -> None:
+    """All that failed with a message has failed before the listener hears of the first."""
+    listener = Again()
+    async with publisher_of(emulator, Refusing(emulator), listener=listener) as publisher:
+        listener.publisher = publisher
+        for data in (b"bad", b"1", b"2", b"3", b"4"):
+            publisher.publish(TOPIC, data, ordering_key="k")
+        await asyncio.sleep(1)
+
+        assert stored(emulator) == [b"1", b"2", b"3", b"4"]
+        assert publisher.paused_keys() == []
+
+
+@virtual
+async def test_who_publishes_again_what_timed_out_keeps_the_order(
+    emulator: MemoryEmulator,
+) -> None:
+    """Though it was sent in parts."""
+    listener = Again()
+    transport = Answering(emulator.transport(), (0, "INVALID_ARGUMENT"), (1_000, None))
+    async with publisher_of(emulator, transport, listener=listener) as publisher:
+        listener.publisher = publisher
+        for number in range(4):
+            publisher.publish(TOPIC, b"%d" % number, ordering_key="k")
+        await asyncio.sleep(20)
+
+        assert stored(emulator) == [b"%d" % number for number in range(4)]
+
+
+@virtual
+async def test_keys_that_are_resumed_while_a_topic_is_refused_are_not_counted_as_paused(
+    emulator: MemoryEmulator,
+) -> None:
+    class Resuming(PublisherListener):
+        def completed_exceptionally(self, flight: Flight) -> None:
+            publisher.resume(flight.topic, flight.ordering_key)
+
+    batching = Batching(max_messages=1)
+    async with publisher_of(emulator, batching=batching, listener=Resuming()) as publisher:
+        for _ in range(3):
+            for data in (b"1", b"2"):
+                publisher.publish("missing", data, ordering_key="k")
+            await asyncio.sleep(1)
+
+        assert publisher.paused_keys() == []
+        assert publisher._departures._paused == 0
+
+
+@virtual
+async def test_a_key_that_fails_again_and_again_is_to_be_resumed_once(
+    emulator: MemoryEmulator,
+) -> None:
+    emulator.faults.fail("Publish", "UNAVAILABLE", times=100)
+    async with publisher_of(emulator, resume_after=3_600) as publisher:
+        for _ in range(100):
+            with pytest.raises(NoResponseFromTopicError):
+                await publisher.publish(TOPIC, b"x", ordering_key="k").ack
+            publisher.resume(TOPIC, "k")
+
+        assert len(publisher._runners._fates._resumes) == 1

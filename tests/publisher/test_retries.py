@@ -19,7 +19,7 @@ from pubsub_aio import (
     UnavailableError,
 )
 from pubsub_aio.testing import MemoryEmulator
-from tests.publisher.conftest import TOPIC, Listener, publisher_of, stored
+from tests.publisher.conftest import TOPIC, Answering, Listener, Refusing, publisher_of, stored
 from tests.subscriber.conftest import Tapped, now, virtual
 
 
@@ -334,21 +334,33 @@ async def test_the_search_for_refused_messages_is_bounded(emulator: MemoryEmulat
     assert transport.requests < 60
 
 
-class Refusing(Tapped):
-    """A server that refuses requests with a message it does not like, all of them."""
+@virtual
+async def test_an_answer_that_has_come_while_the_loop_was_blocked_is_in_time(
+    emulator: MemoryEmulator,
+) -> None:
+    """It is heard of some turns of the loop after the time is over."""
 
-    def __init__(self, emulator: MemoryEmulator) -> None:
-        super().__init__(emulator.transport())
-        self.requests = 0
+    class Lagging(Tapped):
+        async def call(self, rpc: str, request: bytes, *, timeout: float) -> bytes:
+            answer = await super().call(rpc, request, timeout=timeout)
+            if rpc == "Publish":
+                await asyncio.sleep(5)
+                for _ in range(3):
+                    await asyncio.sleep(0)
+            return answer
 
-    async def call(self, rpc: str, request: bytes, *, timeout: float) -> bytes:
-        self.requests += rpc == "Publish"
-        if rpc == "Publish" and b"bad" in request:
-            from pubsub_aio._wire.transport import service_error
+    async with publisher_of(emulator, Lagging(emulator.transport())) as publisher:
+        flight = publisher.publish(TOPIC, b"x", timeout=5)
+        assert emulator.message(await flight.ack).data == b"x"
 
-            await asyncio.sleep(0)
-            raise service_error("INVALID_ARGUMENT", "a message does not fit the schema")
-        return await super().call(rpc, request, timeout=timeout)
+
+@virtual
+async def test_a_timeout_tells_what_was_answered_last(emulator: MemoryEmulator) -> None:
+    transport = Answering(emulator.transport(), (4, "UNAVAILABLE"), (1_000, None))
+    async with publisher_of(emulator, transport, retry=RetryPolicy()) as publisher:
+        with pytest.raises(PublishTimeoutError, match="2 attempts") as late:
+            await publisher.publish(TOPIC, b"x").ack
+        assert isinstance(late.value.__cause__, UnavailableError)
 
 
 # The policy itself

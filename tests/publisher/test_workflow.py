@@ -14,11 +14,12 @@ from pubsub_aio import (
     NoResponseFromTopicError,
     NotFoundError,
     PublisherClient,
+    PublishTimeoutError,
     RetryPolicy,
     StartupError,
 )
 from pubsub_aio.testing import MemoryEmulator
-from tests.publisher.conftest import TOPIC, Listener, publisher_of, stored
+from tests.publisher.conftest import TOPIC, Answering, Listener, publisher_of, stored
 from tests.subscriber.conftest import Tapped, now, virtual
 
 
@@ -124,6 +125,34 @@ async def test_startup_is_patient_with_a_server_that_does_not_answer(
 
 
 # Topics
+
+
+@virtual
+async def test_no_more_than_a_hundred_topics_are_looked_up_at_once(
+    emulator: MemoryEmulator,
+) -> None:
+    """R9."""
+
+    class Counting(Tapped):
+        now = most = 0
+
+        async def call(self, rpc: str, request: bytes, *, timeout: float) -> bytes:
+            self.now += rpc == "GetTopic"
+            self.most = max(self.most, self.now)
+            try:
+                return await super().call(rpc, request, timeout=timeout)
+            finally:
+                self.now -= rpc == "GetTopic"
+
+    for number in range(300):
+        emulator.create_topic(f"topic-{number}")
+    transport = Counting(emulator.transport())
+    async with publisher_of(emulator, transport) as publisher:
+        flights = [publisher.publish(f"topic-{number}", b"x") for number in range(300)]
+        for flight in flights:
+            await flight.ack
+
+    assert transport.most == 100
 
 
 @virtual
@@ -526,3 +555,49 @@ async def test_an_answer_that_does_not_fit_is_an_error(
         with pytest.raises(Exception, match="DATA_LOSS: the answer does not fit the messages"):
             await publisher.publish(TOPIC, b"x").ack
     assert listener.events() == ["published", "completed_exceptionally"]
+
+
+@virtual
+async def test_an_endpoint_that_says_nothing_is_isolated(emulator: MemoryEmulator) -> None:
+    """R15: what was sent to it times out, what follows goes elsewhere."""
+    async with two_more(emulator) as sites:
+        transports = [site.transport() for site in sites]
+        async with publisher_of(emulator, transports) as publisher:
+            await publisher.publish(TOPIC, b"before").ack
+            with emulator.faults.stall_connections():
+                with pytest.raises(PublishTimeoutError):
+                    await publisher.publish(TOPIC, b"lost").ack
+                await publisher.publish(TOPIC, b"after").ack
+        assert received(sites) == [[b"before"], [b"after"], []]
+
+
+@virtual
+async def test_silence_that_is_worth_another_attempt_leaves_time_for_it(
+    emulator: MemoryEmulator,
+) -> None:
+    """R15, R16: each endpoint has its share of the flight's time."""
+    async with two_more(emulator) as sites:
+        transports = [site.transport() for site in sites]
+        again = RetryPolicy(codes=frozenset({"DEADLINE_EXCEEDED"}))
+        async with publisher_of(emulator, transports, retry=again, wait_timeout=6) as publisher:
+            await publisher.publish(TOPIC, b"before").ack
+            with emulator.faults.stall_connections(), sites[1].faults.stall_connections():
+                await publisher.publish(TOPIC, b"x").ack
+                assert now() == 4
+        assert received(sites) == [[b"before"], [], [b"x"]]
+
+
+@virtual
+async def test_an_endpoint_is_not_blamed_for_the_time_that_others_took(
+    emulator: MemoryEmulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R15."""
+    async with two_more(emulator) as sites:
+        first = Answering(emulator.transport(), (4.9, "UNAVAILABLE"))
+        second = Answering(sites[1].transport(), (1, None))
+        async with publisher_of(emulator, [first, second], retry=RetryPolicy()) as publisher:
+            with pytest.raises(PublishTimeoutError):
+                await publisher.publish(TOPIC, b"x").ack
+
+            silent = [record.args for record in caplog.records if "does not answer" in record.msg]
+            assert [args[0] for args in silent if isinstance(args, tuple)] == ["tapped 0"]
