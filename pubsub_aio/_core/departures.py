@@ -264,6 +264,8 @@ class Departures(Generic[P]):
         while self._ready:
             lane = next(iter(self._ready))
             del self._ready[lane]
+            if lane.topic in self._blocked:  # since it was offered; unblocked, it is again
+                continue
             batch = self._first(lane, room)
             if batch is None:
                 self._forget_if_idle(lane)

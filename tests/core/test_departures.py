@@ -193,6 +193,20 @@ def test_nothing_departs_to_a_topic_that_is_not_known_yet() -> None:
     assert take_all(departures) == ["abc", "x", "d"]
 
 
+def test_what_was_about_to_go_is_held_back_with_its_topic() -> None:
+    """R9: a topic that was known and must be looked up again."""
+    departures = queue()
+    put(departures, *"abcd")
+    put(departures, *"xy", key="k")
+    put(departures, *"z", topic="u")
+    departures.poll(now=0.0)
+    departures.block("t")
+
+    assert take_all(departures) == ["z"]
+    departures.unblock("t")
+    assert take_all(departures) == ["abc", "xy", "d"]
+
+
 def test_a_topic_that_is_not_there_gives_back_what_waits_for_it() -> None:
     departures = queue()
     departures.block("t")
