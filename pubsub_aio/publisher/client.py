@@ -273,6 +273,8 @@ class PublisherClient(PublisherLife):
                 lane, flights, wires, terms, start=place, most=self._queue.half_left
             )
             self._runners.wake_publisher()
+            if self._departures.is_tight:
+                self._lent.clear()
 
     def _prepare_all(
         self,

@@ -1027,6 +1027,31 @@ async def test_the_limit_holds_for_all_topics_together(emulator: MemoryEmulator)
         await publisher.stop()
 
 
+@virtual
+async def test_the_limit_holds_whoever_publishes_many_meanwhile(emulator: MemoryEmulator) -> None:
+    topics = [emulator.create_topic(f"topic-{number}") for number in range(8)]
+    emulator.faults.delay("Publish", 1, times=100)
+    limit = QueueLimit(max_messages=100, when_full="error")
+    async with publisher_of(
+        emulator, max_in_flight=1, queue=limit, batching=Batching(max_messages=10)
+    ) as publisher:
+        await publisher.publish(TOPIC, b"first")
+        for topic in topics:
+            publisher.publish(topic, b"x")
+        many = asyncio.create_task(publisher.publish_many(TOPIC, [b"%d" % n for n in range(60)]))
+        await asyncio.sleep(0)
+
+        assert publisher.queued == 50  # half of the queue is left for others
+        for number in range(50):
+            publisher.publish(topics[number % 8], b"x")
+        with pytest.raises(QueueFullError):
+            publisher.publish(topics[0], b"x")
+        assert publisher.queued == 100
+        await publisher.stop()
+        with pytest.raises(PublisherStoppedError):
+            await many
+
+
 # Many at once
 
 
