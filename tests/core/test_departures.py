@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pubsub_aio._core.departures import Departures
 from pubsub_aio._core.outgoing import Batch, Lane
@@ -277,75 +273,3 @@ def test_what_has_left_is_not_remembered_behind_a_batch_that_waits() -> None:
 
     assert len(departures._aging) < 100
     assert take(departures, now=3_600.0) == ["quiet"]
-
-
-@given(st.data())
-def test_everyone_leaves_once_in_order_and_within_the_limits(data: st.DataObject) -> None:
-    """M25, M30, P13: whatever is added, taken back, paused and taken, in whatever order."""
-    max_messages, max_bytes = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 12))
-    departures = queue(max_messages, max_bytes, max_latency=data.draw(st.sampled_from([0.0, 2.0])))
-    waiting: dict[str, list[Passenger]] = defaultdict(list)
-    away: list[Lane[Passenger]] = []
-    now = 0.0
-
-    def left(batch: Batch[Passenger]) -> None:
-        line = waiting[batch.lane.ordering_key]
-        names = [one.name for one in batch.passengers]
-        assert [one.name for one in line[: len(names)]] == names
-        del line[: len(names)]
-        assert all(one.batch is batch for one in batch.passengers)
-        assert [one.index for one in batch.passengers] == list(range(len(names)))
-
-    for step in range(data.draw(st.integers(0, 60))):
-        action = data.draw(st.sampled_from(["add", "add", "take", "land", "withdraw", "pause"]))
-        if action == "add":
-            key = data.draw(st.sampled_from(["", "k", "l"]))
-            (one,) = put(
-                departures,
-                f"{key}{step}",
-                key=key,
-                size=data.draw(st.integers(1, 6)),
-                options=data.draw(st.sampled_from([NOT_BATCHED, OTHER])) if key else NOT_BATCHED,
-            )
-            waiting[key].append(one)
-        elif action == "take":
-            now += data.draw(st.floats(0, 3))
-            departures.poll(now=now)
-            room = data.draw(st.integers(0, 5))
-            batch = departures.take(room)
-            if batch is not None:
-                assert 1 <= len(batch) <= min(room, max_messages)
-                assert batch.size <= max_bytes or len(batch) == 1
-                left(batch)
-                if batch.lane.ordering_key:
-                    assert batch.lane not in away
-                    away.append(batch.lane)
-        elif action == "land" and away:
-            departures.landed(away.pop(0))
-        elif action == "withdraw":
-            line = data.draw(st.sampled_from(["", "k", "l"]))
-            if waiting[line]:
-                one = waiting[line].pop(data.draw(st.integers(0, len(waiting[line]) - 1)))
-                departures.withdraw(one)
-        elif action == "pause" and away:
-            lane = away.pop(0)
-            for batch in departures.pause(lane, ValueError()):
-                left(batch)
-            assert not waiting[lane.ordering_key]
-            departures.landed(lane)
-            departures.resume(lane.topic, lane.ordering_key)
-        everybody = [one for line in waiting.values() for one in line]
-        assert departures.count == len(everybody)
-        assert departures.size == sum(len(one.wire) for one in everybody)
-
-    departures.flush()
-    while departures.count:
-        departures.poll(now=now)
-        batch = departures.take(1_000)
-        if batch is None:
-            departures.landed(away.pop(0))
-            continue
-        left(batch)
-        if batch.lane.ordering_key:
-            away.append(batch.lane)
-    assert not any(waiting.values())
