@@ -217,7 +217,7 @@ class Departures(Generic[P]):
         batch.withdraw(passenger.index)
         self._recount(batch)
         lane = batch.lane
-        if batch.withdrawn > len(batch) + _SPARE:
+        if 2 * batch.withdrawn > len(batch.passengers):
             batch.compact()
         if not len(batch):
             lane.hollow += 1

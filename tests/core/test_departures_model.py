@@ -302,9 +302,12 @@ class Model:
             self.woken = True
             return
         note(f"{topic} is refused")
-        for batch in self.queue.refuse(topic):
-            assert batch.lane.topic == topic
-            self.leave(batch)
+        for batches in self.queue.refuse(topic):
+            assert {(batch.lane.topic, batch.lane) for batch in batches} == {
+                (topic, batches[0].lane)
+            }
+            for batch in batches:
+                self.leave(batch)
         assert not any(line for (name, _, _), line in self.waiting.items() if name == topic)
 
     def pause(self, random: Random) -> None:
