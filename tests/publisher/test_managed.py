@@ -31,7 +31,7 @@ from pubsub_aio import (
 )
 from pubsub_aio.publisher.options import Options
 from pubsub_aio.testing import MemoryEmulator, run_scenario
-from tests.publisher.conftest import TOPIC, Listener, publisher_of, stored
+from tests.publisher.conftest import TOPIC, Answering, Listener, publisher_of, stored
 from tests.subscriber.conftest import Tapped, now, virtual
 
 ONE_BY_ONE = Batching(max_messages=1)
@@ -661,6 +661,19 @@ async def test_a_failure_that_nobody_looks_at_is_logged(
 
     (line,) = [record.getMessage() for record in caplog.records]
     assert "2 message(s) not published, and nobody awaits them: PERMISSION_DENIED" in line
+
+
+@virtual
+async def test_a_failure_is_logged_if_who_awaited_it_has_given_up(
+    emulator: MemoryEmulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    transport = Answering(emulator.transport(), (2, "PERMISSION_DENIED"))
+    async with publisher_of(emulator, transport) as publisher:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(publisher.publish(TOPIC, b"x").ack, 1)
+
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "1 message(s) not published, and nobody awaits them: PERMISSION_DENIED" in line
 
 
 @virtual

@@ -18,6 +18,7 @@ from pubsub_aio import (
     ServiceError,
     UnavailableError,
 )
+from pubsub_aio._wire.transport import service_error
 from pubsub_aio.testing import MemoryEmulator
 from tests.publisher.conftest import TOPIC, Answering, Listener, Refusing, publisher_of, stored
 from tests.subscriber.conftest import Tapped, now, virtual
@@ -282,6 +283,27 @@ async def test_a_message_that_is_refused_fails_alone(emulator: MemoryEmulator) -
     ]
     assert refused == [b"bad 2", b"bad 5"]
     assert sorted(stored(emulator)) == [b"0", b"1", b"3", b"4", b"6"]
+
+
+@virtual
+async def test_what_is_refused_at_once_was_published_before_it_is_acked(
+    emulator: MemoryEmulator,
+) -> None:
+    """M26: though the batch was parted before anybody could be told that it departs."""
+
+    class AtOnce(Tapped):
+        async def call(self, rpc: str, request: bytes, *, timeout: float) -> bytes:
+            if rpc == "Publish" and b"bad" in request:
+                raise service_error("INVALID_ARGUMENT", "a message does not fit the schema")
+            return await super().call(rpc, request, timeout=timeout)
+
+    listener = Listener()
+    async with publisher_of(emulator, AtOnce(emulator.transport()), listener=listener) as publisher:
+        for data in (b"1", b"bad", b"2", b"3"):
+            publisher.publish(TOPIC, data)
+
+    assert [listener.events(data) for data in (b"1", b"2", b"3")] == [["published", "acked"]] * 3
+    assert listener.events(b"bad") == ["published", "completed_exceptionally"]
 
 
 @virtual
