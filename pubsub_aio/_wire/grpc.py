@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import weakref
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import grpc
 import grpc.aio
@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 from pubsub_aio._wire import schema
 from pubsub_aio._wire.connection import Connection, find_credentials
 from pubsub_aio._wire.forks import ForkGuard, using_grpc
+from pubsub_aio._wire.keepalive import EMULATOR, SERVICE, Keepalive, Options
 from pubsub_aio._wire.rpcs import BY_NAME
 from pubsub_aio._wire.transport import Capabilities, service_error
 from pubsub_aio.errors import ClosedError, ServiceError
@@ -48,12 +49,23 @@ _ACK_FAILURES = ("PERMANENT_FAILURE_", "TRANSIENT_FAILURE_")
 _ERRORS = (grpc.aio.AioRpcError, grpc.aio.BaseError)  # the one is not the other's
 
 
+class _Channels(NamedTuple):
+    """Two channels, and so two connections once both are used: they differ in when they ping."""
+
+    calls: grpc.aio.Channel
+    """For what is answered at once."""
+
+    waits: grpc.aio.Channel
+    """For what waits for messages."""
+
+
 class GrpcTransport:
-    """Calls and streams over one gRPC channel.
+    """Calls and streams over gRPC.
 
     Args:
         connection: Where to, and with which credentials.
         channel: An open channel to use instead; it is not closed with the transport.
+        keepalive: When a connection is given up; by default what its server can bear.
     """
 
     name = "grpc"
@@ -61,48 +73,70 @@ class GrpcTransport:
         streaming=True, server_flow_control=True, confirmations=True, pings=True, compression=True
     )
 
-    def __init__(self, connection: Connection, *, channel: grpc.aio.Channel | None = None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        channel: grpc.aio.Channel | None = None,
+        keepalive: Keepalive | None = None,
+    ) -> None:
         self._connection = connection
+        self.keepalive = keepalive or (SERVICE if connection.tls else EMULATOR)
         self._given = channel
-        self._channel = channel
+        self._channels = None if channel is None else _Channels(channel, channel)
         self._guard = ForkGuard("client")
         self._methods: dict[str, Any] = {}
         self._streams: weakref.WeakSet[GrpcStream] = weakref.WeakSet()
         self._opening: asyncio.Lock = asyncio.Lock()
 
     async def open(self) -> None:
-        """Open the channel; the connection itself is made by the first call."""
+        """Open the channels; the connections themselves are made by the first calls."""
         self._guard.check()
         async with self._opening:
-            if self._channel is not None:
+            if self._channels is not None:
                 return
             using_grpc()
-            if not self._connection.needs_credentials:
-                self._channel = grpc.aio.insecure_channel(self._connection.target, _OPTIONS)
-                return
-            credentials, _ = await asyncio.to_thread(find_credentials, self._connection)
-            self._channel = grpc.aio.secure_channel(
-                self._connection.target, _channel_credentials(credentials), _OPTIONS
+            credentials: grpc.ChannelCredentials | None = None
+            if self._connection.needs_credentials:
+                found, _ = await asyncio.to_thread(find_credentials, self._connection)
+                credentials = _channel_credentials(found)
+            self._channels = _Channels(
+                calls=self._connect(credentials, self.keepalive.where_answered()),
+                waits=self._connect(credentials, self.keepalive.where_waiting()),
             )
+
+    def _connect(
+        self, credentials: grpc.ChannelCredentials | None, options: Options
+    ) -> grpc.aio.Channel:
+        target = self._connection.target
+        if credentials is None:
+            return grpc.aio.insecure_channel(target, (*_OPTIONS, *options))
+        return grpc.aio.secure_channel(target, credentials, (*_OPTIONS, *options))
 
     async def close(self) -> None:
         """End every call."""
-        if self._channel is not None:
+        if self._channels is not None:
             self._guard.check()
-        channel, self._channel = self._channel, None
+        channels, self._channels = self._channels, None
         self._methods.clear()
         for stream in list(self._streams):
             stream.cancel()
-        if channel is not None and channel is not self._given:
-            await channel.close()
+        if channels is not None and self._given is None:
+            try:
+                await channels.calls.close()
+            finally:
+                await channels.waits.close()
 
     @property
     def channel(self) -> grpc.aio.Channel:
-        """The open channel."""
+        """The open channel for what is answered at once."""
+        return self._open_channels().calls
+
+    def _open_channels(self) -> _Channels:
         self._guard.check()
-        if self._channel is None:
+        if self._channels is None:
             raise ClosedError("the transport is not open: use the client in `async with`")
-        return self._channel
+        return self._channels
 
     async def call(
         self, rpc: str, request: bytes, *, timeout: float, compress: bool = False
@@ -110,7 +144,9 @@ class GrpcTransport:
         """Make a unary call."""
         method = self._methods.get(rpc)
         if method is None:
-            method = self._methods[rpc] = self.channel.unary_unary(BY_NAME[rpc].path)
+            channels = self._open_channels()
+            channel = channels.waits if rpc == "Pull" else channels.calls
+            method = self._methods[rpc] = channel.unary_unary(BY_NAME[rpc].path)
         self._guard.check()
         try:
             gzip = grpc.Compression.Gzip if compress else None
@@ -127,7 +163,8 @@ class GrpcTransport:
 
     def streaming_pull(self) -> GrpcStream:
         """A new stream."""
-        method: Any = self.channel.stream_stream(BY_NAME["StreamingPull"].path)
+        channel = self._open_channels().waits
+        method: Any = channel.stream_stream(BY_NAME["StreamingPull"].path)
         stream = GrpcStream(method, self._guard)
         self._streams.add(stream)
         return stream

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+PING = bytes((0, 0, 8, 6, 0, 0, 0, 0, 0))  # how a frame begins that asks for a sign of life
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -60,29 +62,85 @@ def http(status: str, body: bytes, *headers: str) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
+class Way:
+    """A way to a server that can swallow what goes over the connections that exist."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.opened = 0
+        self._swallowed = 0
+        self._pings = 0
+        self._pinged = asyncio.Condition()
+
+    def go_silent(self) -> None:
+        """Pass nothing on, and close nothing; connections that are made later work."""
+        self._swallowed = self.opened
+
+    async def pinged(self, times: int) -> None:
+        """Return when a client has asked so many times, by HTTP/2, for a sign of life."""
+        async with self._pinged:
+            await self._pinged.wait_for(lambda: self._pings >= times)
+
+    async def passes(self, connection: int, way: str, data: bytes) -> bool:
+        if way == "to server" and PING in data:
+            async with self._pinged:
+                self._pings += 1
+                self._pinged.notify_all()
+        return connection > self._swallowed
+
+
+@contextlib.asynccontextmanager
+async def silencing(server: str) -> AsyncIterator[Way]:
+    """A way to a server that can go silent."""
+    way = Way("")
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        way.opened += 1
+        number = way.opened
+        await _pass_on(server, reader, writer, functools.partial(way.passes, number))
+
+    async with serving(handle) as way.address:
+        yield way
+
+
 @contextlib.asynccontextmanager
 async def counting(server: str) -> AsyncIterator[tuple[str, Counter[str]]]:
     """A way to a server that counts the bytes in each direction."""
-    host, port = server.split(":")
     counts: Counter[str] = Counter()
 
-    async def pump(name: str, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        while data := await source.read(65_536):
-            counts[name] += len(data)
-            sink.write(data)
-            await sink.drain()
+    async def count(way: str, data: bytes) -> bool:
+        counts[way] += len(data)
+        return True
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        server_reader, server_writer = await asyncio.open_connection(host, int(port))
-        async with asyncio.TaskGroup() as tasks:
-            back = tasks.create_task(pump("to client", server_reader, writer))
-            try:
-                await pump("to server", reader, server_writer)
-            finally:
-                back.cancel()
-                server_writer.close()
-                with contextlib.suppress(OSError):
-                    await server_writer.wait_closed()
+        await _pass_on(server, reader, writer, count)
 
     async with serving(handle) as address:
         yield address, counts
+
+
+async def _pass_on(
+    server: str,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    passes: Callable[[str, bytes], Awaitable[bool]],
+) -> None:
+    """Pass to a server, and back, what passes."""
+    host, port = server.split(":")
+
+    async def pump(way: str, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        while data := await source.read(65_536):
+            if await passes(way, data):
+                sink.write(data)
+                await sink.drain()
+
+    server_reader, server_writer = await asyncio.open_connection(host, int(port))
+    async with asyncio.TaskGroup() as tasks:
+        back = tasks.create_task(pump("to client", server_reader, writer))
+        try:
+            await pump("to server", reader, server_writer)
+        finally:
+            back.cancel()
+            server_writer.close()
+            with contextlib.suppress(OSError):
+                await server_writer.wait_closed()
