@@ -39,6 +39,9 @@ _OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 1_000),
 )
 
+_COMPRESSED = 1 << 20
+"""The most bytes that are compressed: gRPC does it in the loop's thread, 30 ms for so many."""
+
 _WRITE_FAILED = "Internal error from Core"
 """What gRPC says, instead of what the server said, of a write that met the end of its stream."""
 
@@ -149,7 +152,7 @@ class GrpcTransport:
             method = self._methods[rpc] = channel.unary_unary(BY_NAME[rpc].path)
         self._guard.check()
         try:
-            gzip = grpc.Compression.Gzip if compress else None
+            gzip = grpc.Compression.Gzip if compress and len(request) <= _COMPRESSED else None
             reply: bytes = await method(request, timeout=timeout, compression=gzip)
         except grpc.aio.AioRpcError as error:
             raise _our_error(error) from error

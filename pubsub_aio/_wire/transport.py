@@ -94,7 +94,7 @@ class CompressingTransport(Transport, Protocol):
     async def call(
         self, rpc: str, request: bytes, *, timeout: float, compress: bool = False
     ) -> bytes:
-        """Make a call, with its request compressed or not."""
+        """Make a call; its request may be compressed, where that does not hold up the loop."""
 
 
 _BY_CODE: dict[str, type[ServiceError]] = {
