@@ -36,6 +36,8 @@ class Queue:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.on_withdrawn: Callable[[Batch[Flight], BaseException], None] = lambda *_: None
         """Called with flights that were taken back, and what to say to whoever asks for them."""
+        self.hopeful = 0
+        """How many wait for room."""
         self._blocks = limit.when_full == "block"
         self.departures.max_count, self.departures.max_size = limit.max_messages, limit.max_bytes
         self._room = asyncio.Event()
@@ -78,7 +80,11 @@ class Queue:
         """
         while self.half_left < 1:
             self._room.clear()
-            await self._room.wait()
+            self.hopeful += 1
+            try:
+                await self._room.wait()
+            finally:
+                self.hopeful -= 1
             if self._closed:
                 raise PublisherStoppedError(sent=False)
 

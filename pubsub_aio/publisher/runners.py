@@ -153,7 +153,8 @@ class Runners:
 
     @property
     def _is_drained(self) -> bool:
-        done = not self._departures.count and not self.flights.in_flight
+        waiting = self._departures.count or self.queue.hopeful
+        done = not waiting and not self.flights.in_flight
         return self.draining and done and self.listening.is_idle
 
     async def publish(self) -> None:

@@ -1120,6 +1120,29 @@ async def test_many_messages_wait_for_room(emulator: MemoryEmulator) -> None:
 
 
 @virtual
+async def test_a_drain_waits_for_those_who_wait_for_room(emulator: MemoryEmulator) -> None:
+    """M25: also when nothing waits and nothing is in flight in the very moment of a look."""
+    emulator.faults.delay("GetTopic", 4)
+    limit = QueueLimit(max_messages=1)
+    async with publisher_of(emulator, queue=limit, poll_time=1) as publisher:
+
+        async def impatient() -> None:
+            async with asyncio.timeout(1):
+                await publisher.publish_many(TOPIC, [b"a", b"b"])
+
+        first = asyncio.create_task(impatient())
+        second = asyncio.create_task(publisher.publish_many(TOPIC, [b"c"]))
+        await asyncio.sleep(0)
+        await publisher.drain()
+
+        with pytest.raises(TimeoutError):
+            await first
+        (flight,) = await second
+        assert flight.message_id
+    assert stored(emulator) == [b"c"]
+
+
+@virtual
 async def test_who_is_cancelled_takes_back_what_has_not_departed(
     emulator: MemoryEmulator,
 ) -> None:
