@@ -98,6 +98,23 @@ def test_every_public_name_can_be_imported() -> None:
     assert all(getattr(pubsub_aio, name) for name in pubsub_aio.__all__)
 
 
+def test_without_any_extra_every_public_name_is_there() -> None:
+    """So `help(pubsub_aio)` and `from pubsub_aio import *` work with the base install."""
+    packages = "aiohttp fastavro gcloud pandas ptars pyarrow pyspark rich"
+    code = f"""
+import pydoc, sys
+sys.modules |= dict.fromkeys({packages!r}.split())
+import pubsub_aio
+from pubsub_aio import *
+print(ArrowBatch.__name__)
+print(pydoc.render_doc(pubsub_aio))
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith("ArrowBatch\nPython Library Documentation: package pubsub_aio")
+
+
 def test_importing_the_package_loads_nothing_heavy() -> None:
     loaded = modules_after("import pubsub_aio, pubsub_aio.pytest_plugin")
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Self
 from pubsub_aio._core.batches import Gathering
 from pubsub_aio._core.leases import Block
 from pubsub_aio._wire import schema
-from pubsub_aio._wire.arrow import ArrowCodec
 from pubsub_aio.config import MIB
 from pubsub_aio.errors import ConfigError
 from pubsub_aio.message import Confirmation, all_confirmed, whole_seconds
@@ -25,6 +24,8 @@ from pubsub_aio.subscriber.sender import Sender
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from pubsub_aio._wire.arrow import ArrowCodec
 
 ArrowCallback = Callable[["ArrowBatch"], Awaitable[object]]
 
