@@ -39,80 +39,69 @@ UNSET: Final = Unset()
 
 
 class PublisherOptions(TypedDict, total=False):
-    """What a `PublisherClient` takes, each as a keyword."""
+    """What a `PublisherClient` takes, each as a keyword.
+
+    Attributes:
+        id_prefix: Begins the id of each flight, `<id_prefix>-<number>`; random unless told
+            otherwise.
+        max_in_flight: The most messages that wait for an answer at once, 50.
+        max_in_flight_bytes: The most bytes of them, 100 MiB; the request that reaches it is still
+            sent.
+        refill_allowed_at: When `max_in_flight` is reached nothing more departs until so many are
+            left, 0.
+        retry: When a message is sent again; never unless told otherwise.
+        poll_time: The most seconds that a runner waits before it looks again by itself, 0.1.
+        hold_pause_time: The same while nothing may depart, 0.1.
+        wait_timeout: Seconds from its departure within which a message must be answered, with all
+            its retries, 5; none for no limit but that of the attempts.
+        listener: Is told what becomes of each flight, see `PublisherListener`.
+        batching: How many messages go in one request, and how long one waits for others.
+        queue: How much may wait to depart, and what happens to more.
+        enable_message_ordering: Whether messages may have an ordering key; yes unless told
+            otherwise.
+        resume_after: Seconds after which an ordering key goes on by itself that a failure has
+            paused; never unless told otherwise.
+        compress_above: Bytes from which on a request is compressed with gzip, if that makes it a
+            fifth smaller at least; never unless told otherwise, for it costs CPU.
+        send_flight_id: Whether each message gets its flight's id as the attribute
+            `pubsub_aio_flight_id`, by which a `Deduplicator` knows messages that were published
+            twice by a retry.
+        tracing: Whether messages have OpenTelemetry spans, like those of Google's clients. They go
+            to the program's own tracer provider if it is true, or to the one that is given.
+        topics: Topics that are checked at the start, so that a mistake is told then.
+        check_topics: Whether a topic is looked up before the first message to it departs; yes
+            unless told otherwise.
+        refresh_interval: Seconds between two looks at the topics; never unless told, for each is a
+            call that counts against a quota.
+        probe_interval: Seconds between two probes of an endpoint that has failed, 10.
+        startup_timeout: Seconds within which an unreachable server is tried again before the
+            publisher begins.
+        drain_timeout: Seconds that leaving `async with` waits for what was published to be
+            answered, 60.
+    """
 
     id_prefix: str
-    """Begins the id of each flight, `<id_prefix>-<number>`; random unless told otherwise."""
-
     max_in_flight: int
-    """The most messages that wait for an answer at once, 50."""
-
     max_in_flight_bytes: int
-    """The most bytes of them, 100 MiB; the request that reaches it is still sent."""
-
     refill_allowed_at: int
-    """When `max_in_flight` is reached nothing more departs until so many are left, 0."""
-
     retry: RetryPolicy | None
-    """When a message is sent again; never unless told otherwise."""
-
     poll_time: float
-    """The most seconds that a runner waits before it looks again by itself, 0.1."""
-
     hold_pause_time: float
-    """The same while nothing may depart, 0.1."""
-
     wait_timeout: float | None
-    """Seconds from its departure within which a message must be answered, with all its retries, 5;
-    none for no limit but that of the attempts."""
-
     listener: PublisherListener | object
-    """Is told what becomes of each flight, see `PublisherListener`."""
-
     batching: Batching
-    """How many messages go in one request, and how long one waits for others."""
-
     queue: QueueLimit
-    """How much may wait to depart, and what happens to more."""
-
     enable_message_ordering: bool
-    """Whether messages may have an ordering key; yes unless told otherwise."""
-
     resume_after: float | None
-    """Seconds after which an ordering key goes on by itself that a failure has paused; never
-    unless told otherwise."""
-
     compress_above: int | None
-    """Bytes from which on a request is compressed with gzip, if that makes it a fifth smaller at
-    least; never unless told otherwise, for it costs CPU."""
-
     send_flight_id: bool
-    """Whether each message gets its flight's id as the attribute `pubsub_aio_flight_id`, by which
-    a `Deduplicator` knows messages that were published twice by a retry."""
-
     tracing: bool | TracerProvider
-    """Whether messages have OpenTelemetry spans, like those of Google's clients. They go to the
-    program's own tracer provider if it is true, or to the one that is given."""
-
     topics: Sequence[str]
-    """Topics that are checked at the start, so that a mistake is told then."""
-
     check_topics: bool
-    """Whether a topic is looked up before the first message to it departs; yes unless told
-    otherwise."""
-
     refresh_interval: float | None
-    """Seconds between two looks at the topics; never unless told, for each is a call that counts
-    against a quota."""
-
     probe_interval: float
-    """Seconds between two probes of an endpoint that has failed, 10."""
-
     startup_timeout: float
-    """Seconds within which an unreachable server is tried again before the publisher begins."""
-
     drain_timeout: float
-    """Seconds that leaving `async with` waits for what was published to be answered, 60."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

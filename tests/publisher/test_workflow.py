@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import pydoc
+import re
 from collections.abc import AsyncIterator
 
 import pytest
@@ -14,6 +16,7 @@ from pubsub_aio import (
     NoResponseFromTopicError,
     NotFoundError,
     PublisherClient,
+    PublisherOptions,
     PublishTimeoutError,
     RetryPolicy,
     StartupError,
@@ -602,3 +605,13 @@ async def test_an_endpoint_is_not_blamed_for_the_time_that_others_took(
 
             silent = [record.args for record in caplog.records if "does not answer" in record.msg]
             assert [args[0] for args in silent if isinstance(args, tuple)] == ["tapped 0"]
+
+
+# What is told of it
+
+
+def test_help_says_what_each_option_means() -> None:
+    told = pydoc.render_doc(PublisherOptions, renderer=pydoc.plaintext)
+
+    for name in PublisherOptions.__annotations__:
+        assert re.search(rf"\|      {name}: \w", told), name
