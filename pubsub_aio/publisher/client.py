@@ -64,14 +64,17 @@ class PublisherClient(PublisherLife):
         A message waits for up to 10 ms for others, so do not await one before you publish the next.
         Everything can be told otherwise.
         """
-        return cls(
+        chosen = for_throughput(options)
+        publisher = cls(
             project,
             transport=transport,
             endpoint=endpoint,
             region=region,
             credentials=credentials,
-            **for_throughput(options),
+            **chosen,
         )
+        publisher._note_preset("throughput", chosen.keys() - options.keys())
+        return publisher
 
     # Publishing
 

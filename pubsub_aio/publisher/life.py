@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from threading import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
@@ -71,6 +71,11 @@ class PublisherLife:
                 for field in dataclasses.fields(self._options)
             },
         }
+
+    def _note_preset(self, preset: str, names: Iterable[str]) -> None:
+        """Some settings were not given, but come from a preset."""
+        for name in names:
+            self._settings[name] = dataclasses.replace(self._settings[name], source=preset)
 
     # Life
 

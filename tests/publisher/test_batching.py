@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from pubsub_aio import Batching, ConfigError, PublisherClient, RetryPolicy
+from pubsub_aio import Batching, ConfigError, PublisherClient, RetryPolicy, Setting
 from pubsub_aio._wire import schema
 from pubsub_aio.testing import MemoryEmulator
 from tests.publisher.conftest import TOPIC, publisher_of, stored
@@ -125,8 +125,12 @@ async def test_a_preset_may_be_told_otherwise(emulator: MemoryEmulator) -> None:
         emulator.project, transport=emulator.transport(), wait_timeout=5
     )
 
-    assert publisher.settings["max_in_flight"].value == 41_000
-    assert publisher.settings["retry"].value is None
+    assert publisher.settings["max_in_flight"] == Setting(41_000, "argument")
+    assert publisher.settings["retry"] == Setting(None, "argument")
+    assert publisher.settings["refill_allowed_at"] == Setting(40_000, "throughput")
+    assert publisher.settings["wait_timeout"] == Setting(600.0, "throughput")
+    assert publisher.settings["drain_timeout"] == Setting(60.0, "default")
+    assert quick.settings["retry"].source == "throughput"
     flight = quick.publish(TOPIC, b"x")
     assert flight.options.timeout == 5
     flight.ack.add_done_callback(lambda ack: ack.exception())
