@@ -25,6 +25,10 @@ MAX_KNOWN = 10_000
 
 MAY_PUBLISH = "pubsub.topics.publish"
 
+_NAME_IT_RIGHT = (
+    "correct the name: 3 to 255 letters, digits or any of -_.~+%, the first a letter, and not "
+    "beginning with goog; the project's may be wrong as well"
+)
 _ANSWER_TIMEOUT = 5.0
 _FIRST_DELAY, _MAX_DELAY = 0.1, 5.0
 
@@ -58,7 +62,9 @@ class Topics:
         try:
             found = await self._get(topic)
         except (NotFoundError, InvalidRequestError) as error:
-            error.add_note("create the topic first, with AdminClient().create_topic()")
+            missing = isinstance(error, NotFoundError)
+            create = "create the topic first, with AdminClient().create_topic()"
+            error.add_note(create if missing else _NAME_IT_RIGHT)
             self.forget(topic)
             raise
         except ServiceError as error:
@@ -178,6 +184,8 @@ class Topics:
 def _remedy(error: ServiceError, timeout: float) -> str:
     if error.code == "NOT_FOUND":
         return "check the project and the name, or create it with AdminClient().create_topic()"
+    if error.code == "INVALID_ARGUMENT":
+        return _NAME_IT_RIGHT
     if error.code in SILENT:
         return f"tried for {timeout:g} s. Is the endpoint right, and the network?"
     return "see the cause"

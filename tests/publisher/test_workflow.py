@@ -226,12 +226,28 @@ async def test_a_topic_that_is_not_there_fails_the_publish(emulator: MemoryEmula
         with pytest.raises(NotFoundError):
             await flight.ack
         assert (flight.attempts, flight.published_at) == (0, None)
-        with pytest.raises(InvalidRequestError):
-            await publisher.publish("no name at all", b"x")
         emulator.create_topic("later")
         await publisher.publish("later", b"y").ack
     assert stored(emulator, "later") == [b"y"]
     assert tap.times("Publish") == [0]
+
+
+@virtual
+async def test_a_topic_that_cannot_be_is_told_by_what_a_name_may_be(
+    emulator: MemoryEmulator,
+) -> None:
+    """R3, R9: it is no use to create it, whether it is named at the start or later."""
+    async with publisher_of(emulator) as publisher:
+        with pytest.raises(InvalidRequestError) as caught:
+            await publisher.publish("no name at all", b"x")
+        (note,) = caught.value.__notes__
+        assert "correct the name: 3 to 255 letters" in note
+    publisher = PublisherClient(
+        emulator.project, transport=emulator.transport(), topics=["no name at all"]
+    )
+    with pytest.raises(StartupError, match="correct the name: 3 to 255 letters") as refused:
+        await publisher.start()
+    assert "create" not in str(refused.value)
 
 
 @virtual
@@ -611,7 +627,7 @@ async def test_an_endpoint_is_not_blamed_for_the_time_that_others_took(
 
 
 def test_help_says_what_each_option_means() -> None:
-    told = pydoc.render_doc(PublisherOptions, renderer=pydoc.plaintext)
+    told = pydoc.plain(pydoc.render_doc(PublisherOptions))
 
     for name in PublisherOptions.__annotations__:
         assert re.search(rf"\|      {name}: \w", told), name
