@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -172,21 +173,16 @@ class RetryPolicy:
 
     def __post_init__(self) -> None:
         check("retries", self.retries, -1, whole=True)
-        waits = self.wait if isinstance(self.wait, tuple) else (self.wait,)
-        if not waits:
-            raise ConfigError("wait must be a number of seconds, or several, not ()")
-        for wait in waits:
-            check("wait", wait, 0)
-        check("multiplier", self.multiplier, 1)
-        check("max_wait", self.max_wait, 0)
+        _check_wait(self.wait)
+        check("multiplier", self.multiplier, 1, MAX_MULTIPLIER)
+        check("max_wait", self.max_wait, 0, MAX_SECONDS)
+        if not isinstance(self.jitter, bool):
+            raise ConfigError(f"jitter must be True or False, not {self.jitter!r}")
         for name in ("attempt_timeout", "deadline"):
             if (value := getattr(self, name)) is not None:
                 check(name, value, 0, MAX_SECONDS, above=True)
-        codes = frozenset(self.codes)
-        if not codes <= STATUS_CODES:
-            known = ", ".join(sorted(STATUS_CODES))
-            raise ConfigError(f"codes must be a set of {known}, not {self.codes!r}")
-        object.__setattr__(self, "codes", codes)  # which may have been another kind of collection
+        # It may be another kind of collection.
+        object.__setattr__(self, "codes", _checked_codes(self.codes))
 
     @classmethod
     def google(cls) -> RetryPolicy:
@@ -225,6 +221,8 @@ STATUS_CODES = frozenset(
 
 MAX_SECONDS = 1e9
 """The longest time limit; none at all is None."""
+
+MAX_MULTIPLIER = 1e12
 
 MAX_PUBLISH_MESSAGES = 1_000
 MAX_PUBLISH_BYTES = 10_000_000
@@ -306,6 +304,26 @@ def check(
         lower = f"{'more than' if above else 'at least'} {_number(least)}"
         upper = f" and at most {_number(most)}" if most < math.inf else ""
         raise ConfigError(f"{name} must be {lower}{upper}, not {value!r}")
+
+
+def _check_wait(wait: float | tuple[float, ...]) -> None:
+    waits = wait if isinstance(wait, tuple) else (wait,)
+    numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in waits)
+    if not waits or not numbers:
+        raise ConfigError(f"wait must be a number of seconds, or a tuple of numbers, not {wait!r}")
+    for each in waits:
+        check("wait", each, 0, MAX_SECONDS)
+
+
+def _checked_codes(codes: Iterable[str]) -> frozenset[str]:
+    try:
+        found = frozenset(codes)
+    except TypeError:
+        found = frozenset("?")  # which is none
+    if not found <= STATUS_CODES:
+        known = ", ".join(sorted(STATUS_CODES))
+        raise ConfigError(f"codes must be a set of {known}, not {codes!r}")
+    return found
 
 
 def _number(value: float) -> str:

@@ -59,12 +59,17 @@ def resolve(
         region: A region such as `europe-west1`, for its locational endpoint.
         credentials: Whose name the calls are made in.
         environment: Instead of the process's.
+
+    Raises:
+        ConfigError: One of them cannot be.
     """
     environment = os.environ if environment is None else environment
     if endpoint is not None and region is not None:
         raise ConfigError("endpoint and region cannot both be given: a region names its endpoint")
+    if credentials is not None:
+        _check_credentials(credentials)
     if region is not None:
-        if not re.fullmatch("[a-z][a-z0-9-]*", region):
+        if not isinstance(region, str) or not re.fullmatch("[a-z][a-z0-9-]*", region):
             raise ConfigError(f"region must be a name such as 'europe-west1', not {region!r}")
         target, tls, source = f"{region}-pubsub.googleapis.com:443", True, "the argument region"
     elif endpoint is not None:
@@ -81,6 +86,8 @@ def resolve(
 def _parse(endpoint: str, name: str, *, tls: bool) -> tuple[str, bool]:
     """An address as `host:port`, and whether TLS is used."""
     given = endpoint
+    if not isinstance(given, str):
+        raise _no_address(name, given)
     for scheme, encrypted in (("http://", False), ("https://", True)):
         if endpoint.startswith(scheme):
             endpoint, tls = endpoint.removeprefix(scheme), encrypted
@@ -90,8 +97,25 @@ def _parse(endpoint: str, name: str, *, tls: bool) -> tuple[str, bool]:
         host, port = endpoint, "443" if tls else "80"
     well_formed = re.fullmatch(r"[^\s/:@\[\]]+|\[[0-9A-Fa-f:.]+\]", host)
     if not well_formed or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65_536:
-        raise ConfigError(f"{name} must be host:port, such as localhost:8085, not {given!r}")
+        raise _no_address(name, given)
     return f"{host}:{port}", tls
+
+
+def _no_address(name: str, given: object) -> ConfigError:
+    return ConfigError(f"{name} must be host:port, such as localhost:8085, not {given!r}")
+
+
+def _check_credentials(credentials: object) -> None:
+    """Refuse what are none. It is not shown: there may be a secret in it."""
+    import google.auth.credentials
+
+    if not isinstance(credentials, google.auth.credentials.Credentials):
+        kind = type(credentials).__name__
+        raise ConfigError(
+            f"credentials must be a Credentials object of google.auth, not {kind}: load a key file "
+            "with google.oauth2.service_account.Credentials.from_service_account_file(), or name "
+            f"it in {CREDENTIALS_FILE}"
+        )
 
 
 def project_of(environment: Mapping[str, str] | None = None) -> str | None:

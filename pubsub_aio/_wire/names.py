@@ -30,6 +30,7 @@ def full_name(name: str, kind: Kind, project: str | None) -> str:
         return name
     if not isinstance(name, str) or not name:
         raise ConfigError(f"{argument}: must be NAME or {form}, not {name!r}")
+    _check_text(argument, name)
     if "/" not in name:
         if project is None:
             raise ConfigError(
@@ -53,4 +54,16 @@ def project_name(project: str | None) -> str:
         raise ConfigError("project: not known; name it as project, or set GOOGLE_CLOUD_PROJECT")
     if not isinstance(project, str) or not project or "/" in project:
         raise ConfigError(f"project: must be an id, such as my-project, not {project!r}")
+    _check_text("project", project)
     return f"projects/{project}"
+
+
+def _check_text(argument: str, name: str) -> None:
+    """Refuse what cannot be put into a request."""
+    if not name.isascii():
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            raise ConfigError(
+                f"{argument}: must be text that can be UTF-8, not {name!r}"
+            ) from error

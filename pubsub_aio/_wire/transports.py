@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from google.auth.credentials import Credentials
 
 
+_PARTS = ("name", "can", "open", "close", "call")  # what every client uses of a transport
+
+
 def make_transport(
     transport: str | Transport,
     *,
@@ -26,6 +29,8 @@ def make_transport(
         MissingExtraError: It needs packages that are not installed.
     """
     if not isinstance(transport, str):
+        if isinstance(transport, type) or not all(hasattr(transport, part) for part in _PARTS):
+            raise _no_transport(transport)
         given = {"endpoint": endpoint, "region": region, "credentials": credentials}
         for name, value in given.items():
             if value is not None:
@@ -40,4 +45,8 @@ def make_transport(
         from pubsub_aio._wire.rest import RestTransport
 
         return RestTransport(connection), connection
-    raise ConfigError(f"transport: must be 'grpc', 'rest' or a transport, not {transport!r}")
+    raise _no_transport(transport)
+
+
+def _no_transport(given: object) -> ConfigError:
+    return ConfigError(f"transport: must be 'grpc', 'rest' or a transport, not {given!r}")

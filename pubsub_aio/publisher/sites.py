@@ -124,13 +124,16 @@ def make_sites(
     Raises:
         ConfigError: They contradict each other, or name none.
     """
-    endpoints = _several("endpoint", endpoint)
-    regions = _several("region", region)
+    endpoints = _several("endpoint", endpoint, "host:port, such as localhost:8085")
+    regions = _several("region", region, "a name such as 'europe-west1'")
     if len(endpoints) > 1 and len(regions) > 1:
         raise ConfigError("endpoint and region cannot both be given: a region names its endpoint")
-    if not isinstance(transport, str) and isinstance(transport, Sequence):
+    if isinstance(transport, Sequence) and not isinstance(transport, str | bytes):
         if not transport:
-            raise ConfigError("transport: there must be one at least, not []")
+            raise ConfigError(f"transport: there must be one at least, not {transport!r}")
+        if len(endpoints) > 1 or len(regions) > 1:
+            name = "endpoint" if len(endpoints) > 1 else "region"
+            raise ConfigError(f"{name}: there cannot be several of several transports")
         made = [
             make_transport(each, endpoint=endpoints[0], region=regions[0], credentials=credentials)
             for each in transport
@@ -144,9 +147,14 @@ def make_sites(
     return Sites([each for each, _ in made], [connection for _, connection in made])
 
 
-def _several(name: str, given: str | Sequence[str] | None) -> Sequence[str | None]:
-    if given is None or isinstance(given, str):
+def _several(
+    name: str, given: str | Sequence[str] | None, what: str
+) -> Sequence[str] | tuple[None]:
+    if given is None:
+        return (None,)
+    if isinstance(given, str):
         return (given,)
-    if not given or len(set(given)) < len(given):
-        raise ConfigError(f"{name}: must be one or several different ones, not {given!r}")
-    return list(given)
+    texts = isinstance(given, Sequence) and all(isinstance(each, str) for each in given)
+    if not texts or not given or len(set(given)) < len(given):
+        raise ConfigError(f"{name} must be {what}, or a list of different ones, not {given!r}")
+    return given

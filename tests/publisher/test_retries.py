@@ -394,7 +394,7 @@ async def test_a_timeout_tells_what_was_answered_last(emulator: MemoryEmulator) 
         ({"retries": -2}, "retries must be at least -1"),
         ({"retries": 1.5}, "retries must be a whole number"),
         ({"wait": -1}, "wait must be at least 0"),
-        ({"wait": ()}, "wait must be a number of seconds, or several"),
+        ({"wait": ()}, "wait must be a number of seconds, or a tuple of numbers"),
         ({"multiplier": 0.5}, "multiplier must be at least 1"),
         ({"attempt_timeout": 0}, "attempt_timeout must be more than 0"),
         ({"deadline": 0}, "deadline must be more than 0"),
