@@ -195,7 +195,7 @@ class PublisherClient(PublisherLife):
         """Attributes by which a message is known elsewhere."""
         marks = {}
         if self._options.send_flight_id:
-            marks[FLIGHT_ID] = f"{self._options.id_prefix}-{flight.number}"
+            marks[FLIGHT_ID] = f"{self._queue.id_prefix}-{flight.number}"
         if self._runners.traces is not None:
             name = self._routes.full_name(topic)
             marks |= self._runners.traces.begin(flight, name, ordering_key, size)

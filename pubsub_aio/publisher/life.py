@@ -16,7 +16,7 @@ from pubsub_aio._wire.connection import project_of
 from pubsub_aio._wire.transport import Transport
 from pubsub_aio.config import Setting, check
 from pubsub_aio.errors import ClosedError, ConfigError, DrainTimeoutError, WrongLoopError
-from pubsub_aio.publisher.options import PublisherOptions, check_hold, complete
+from pubsub_aio.publisher.options import PublisherOptions, check_hold, complete, unique_prefix
 from pubsub_aio.publisher.routes import Routes
 from pubsub_aio.publisher.runners import Runners
 from pubsub_aio.publisher.sites import make_sites
@@ -49,6 +49,7 @@ class PublisherLife:
         topics = [names.full_name(name, "topics", self._project) for name in self._options.topics]
         self._runners = Runners(self._options, sites, topics=topics)
         self._queue = self._runners.queue
+        self._queue.id_prefix = unique_prefix(self._options.id_prefix)
         self._departures = self._queue.departures
         look_up = self._runners.look_ups.want if self._options.check_topics else None
         self._routes = Routes(self._options, self._queue, self._project, look_up)
@@ -123,7 +124,7 @@ class PublisherLife:
         if self._runners.stopped:
             raise ClosedError("the publisher was stopped while it started: make another")
         loop = asyncio.get_running_loop()
-        self._root = loop.create_task(self._run(), name=f"pubsub-aio {self._options.id_prefix}")
+        self._root = loop.create_task(self._run(), name=f"pubsub-aio {self._queue.id_prefix}")
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:

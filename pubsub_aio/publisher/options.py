@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Final, TypedDict
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 MAX_PREFIX = 200
-"""Characters of an `id_prefix`, so that an id fits into an attribute."""
+"""Characters of an `id_prefix`, so that an id fits into an attribute, whatever they are."""
 
 
 class Unset:
@@ -42,8 +42,9 @@ class PublisherOptions(TypedDict, total=False):
     """What a `PublisherClient` takes, each as a keyword.
 
     Attributes:
-        id_prefix: Begins the id of each flight, `<id_prefix>-<number>`; random unless told
-            otherwise.
+        id_prefix: Begins the id of each flight, `<id_prefix>-<random>-<number>`, or else
+            `<random>-<number>`. The random part is another in each publisher, so that no id comes
+            twice.
         max_in_flight: The most messages that wait for an answer at once, 50.
         max_in_flight_bytes: The most bytes of them, 100 MiB; the request that reaches it is still
             sent.
@@ -108,7 +109,7 @@ class PublisherOptions(TypedDict, total=False):
 class Options:
     """`PublisherOptions`, complete and checked."""
 
-    id_prefix: str = field(default_factory=lambda: secrets.token_hex(11))
+    id_prefix: str = ""
     max_in_flight: int = 50
     max_in_flight_bytes: int = 100 * MIB
     refill_allowed_at: int = 0
@@ -132,9 +133,11 @@ class Options:
     drain_timeout: float = 60.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.id_prefix, str) or not 0 < len(self.id_prefix) <= MAX_PREFIX:
+        prefix = self.id_prefix
+        if not (isinstance(prefix, str) and len(prefix) <= MAX_PREFIX and prefix.isprintable()):
             raise ConfigError(
-                f"id_prefix must be a text of up to {MAX_PREFIX} characters, not {self.id_prefix!r}"
+                f"id_prefix must be a text of up to {MAX_PREFIX} characters, all of them "
+                f"printable, not {prefix!r:.60}"
             )
         check_hold(self.max_in_flight, self.refill_allowed_at)
         check("max_in_flight_bytes", self.max_in_flight_bytes, 1, whole=True)
@@ -152,12 +155,23 @@ class Options:
             check("compress_above", self.compress_above, 0, whole=True)
         check("startup_timeout", self.startup_timeout, 0)
         check("drain_timeout", self.drain_timeout, 0)
-        if isinstance(self.topics, str):
-            raise ConfigError(f"topics must be a list of names, not {self.topics!r}")
+        _check_topics(self.topics)
         for name, kind in (("batching", Batching), ("queue", QueueLimit)):
             if not isinstance(value := getattr(self, name), kind):
                 raise ConfigError(f"{name} must be a {kind.__name__}, not {value!r}")
         check_retry(self.retry, self.wait_timeout)
+
+
+def _check_topics(topics: Sequence[str]) -> None:
+    several = isinstance(topics, Collection) and not isinstance(topics, str | bytes | Mapping)
+    if not several or not all(isinstance(topic, str) for topic in topics):
+        raise ConfigError(f"topics must be a list of names, not {topics!r}")
+
+
+def unique_prefix(told: str) -> str:
+    """What the ids of one publisher begin with, and those of no other, in any process."""
+    part = secrets.token_hex(11)
+    return f"{told}-{part}" if told else part
 
 
 def check_hold(max_in_flight: int, refill_allowed_at: int) -> None:

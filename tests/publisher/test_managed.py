@@ -14,6 +14,7 @@ from pubsub_aio import (
     Batching,
     ClosedError,
     ConfigError,
+    Deduplicator,
     DrainTimeoutError,
     Flight,
     PublisherClient,
@@ -32,7 +33,7 @@ from pubsub_aio import (
 from pubsub_aio.publisher.options import Options
 from pubsub_aio.testing import MemoryEmulator, run_scenario
 from tests.publisher.conftest import TOPIC, Answering, Listener, publisher_of, stored
-from tests.subscriber.conftest import Tapped, now, virtual
+from tests.subscriber.conftest import WORKER, Calls, Tapped, client_of, now, virtual
 
 ONE_BY_ONE = Batching(max_messages=1)
 
@@ -49,7 +50,7 @@ def test_the_defaults_are_those_of_the_seed() -> None:
     assert options.retry is None
     assert options.listener is None
     assert options.batching.max_latency == 0  # so that who awaits one after another does not crawl
-    assert Options().id_prefix != options.id_prefix
+    assert options.id_prefix == ""  # so that an id is random, and a number
 
 
 @pytest.mark.parametrize(
@@ -61,8 +62,6 @@ def test_the_defaults_are_those_of_the_seed() -> None:
         ({"hold_pause_time": -1}, "hold_pause_time must be more than 0"),
         ({"wait_timeout": 0}, "wait_timeout must be more than 0"),
         ({"wait_timeout": math.inf}, "wait_timeout must be more than 0 and at most"),
-        ({"id_prefix": ""}, "id_prefix must be a text"),
-        ({"id_prefix": "x" * 201}, "id_prefix must be a text of up to 200 characters"),
         ({"max_in_flight_bytes": 0}, "max_in_flight_bytes must be at least 1"),
         ({"send_flight_id": "yes"}, "send_flight_id must be True or False, not 'yes'"),
         ({"check_topics": 1}, "check_topics must be True or False, not 1"),
@@ -114,7 +113,8 @@ async def test_a_flight_holds_what_was_published(emulator: MemoryEmulator) -> No
 
         assert (first.publish_time, first.published_at, first.message_id) == (None, None, None)
         assert await first is first
-        assert (first.id, second.id) == ("me-1", "me-2")
+        assert re.fullmatch("me-[0-9a-f]{22}-1", first.id)
+        assert second.id == f"{first.id[:-1]}2"
         assert first.topic == f"projects/{emulator.project}/topics/{TOPIC}"
         assert (first.data, first.attributes) == (b"tea", attributes)
         assert first.options == PublishOptions(ordering_key="", retry=None, timeout=5.0)
@@ -156,6 +156,40 @@ async def test_an_id_may_be_sent_with_the_message(emulator: MemoryEmulator) -> N
             attributes = emulator.message(await each.ack).attributes
             assert attributes["pubsub_aio_flight_id"] == each.id
         assert flight.attributes == {"a": "b"}
+
+
+@virtual
+async def test_an_id_is_that_of_one_message_also_after_a_restart(emulator: MemoryEmulator) -> None:
+    """M2, M16: numbers begin anew in each publisher, so a part of the id is random."""
+    emulator.create_topic(TOPIC)
+    emulator.create_subscription(WORKER, TOPIC)
+    calls, dedupe, ids = Calls(), Deduplicator(), set()
+    async with client_of(emulator) as client:
+        client.subscribe(WORKER, dedupe(calls))
+        for life in (b"first", b"second"):
+            async with publisher_of(emulator, id_prefix="me", send_flight_id=True) as publisher:
+                sent = await publisher.publish_many(TOPIC, [life + b" %d" % n for n in range(5)])
+                ids |= {flight.id for flight in sent}
+            await asyncio.sleep(1)
+
+    assert sorted(calls.ended) == sorted(stored(emulator))
+    assert len(calls.ended) == len(ids) == 10
+    assert all(each.startswith("me-") for each in ids)
+    assert dedupe.dropped == 0
+
+
+@virtual
+async def test_a_publisher_that_was_not_told_what_to_begin_ids_with_shares_them_with_none(
+    emulator: MemoryEmulator,
+) -> None:
+    """M2: the default is random."""
+    ids = set()
+    for _ in range(2):
+        async with publisher_of(emulator) as publisher:
+            ids.add((await publisher.publish(TOPIC, b"x")).id)
+
+    assert len(ids) == 2
+    assert all(re.fullmatch("[0-9a-f]{22}-1", each) for each in ids)
 
 
 @virtual
