@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Self, Unpack
 from pubsub_aio._wire.publishing import encode
 from pubsub_aio._wire.transport import Transport
 from pubsub_aio.config import FLIGHT_ID, RetryPolicy
-from pubsub_aio.errors import ConfigError, KeyPausedError, PubSubError
+from pubsub_aio.errors import KeyPausedError, PubSubError
 from pubsub_aio.publisher.flight import Flight, Terms
 from pubsub_aio.publisher.life import PublisherLife
 from pubsub_aio.publisher.options import UNSET, PublisherOptions, Unset, for_throughput
-from pubsub_aio.publisher.refusals import refuse
+from pubsub_aio.publisher.refusals import check_many, fault_of, own_fault, refuse
 
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials
@@ -117,7 +117,10 @@ class PublisherClient(PublisherLife):
         """
         if deliver_at is not None or transaction is not None or expectations is not None:
             refuse(deliver_at=deliver_at, transaction=transaction, expectations=expectations)
-        batch = self._lent.get(topic)
+        try:
+            batch = self._lent.get(topic)
+        except TypeError:
+            batch = None  # no name at all, as `_publish` says
         if (
             batch is None
             or ordering_key
@@ -184,12 +187,17 @@ class PublisherClient(PublisherLife):
         flight.interest = None
         if not self._marks:
             return flight, encode(data, attributes, ordering_key)
+        marks: dict[str, str] = {}
         try:
-            marks = self._marks_of(flight, topic, ordering_key, len(data))
+            size = len(data)
+            if not size and not attributes:
+                encode(data, attributes, ordering_key)  # which what is added does not change
+            marks = self._marks_of(flight, topic, ordering_key, size)
             return flight, encode(data, {**(attributes or {}), **marks}, ordering_key)
-        except (ConfigError, TypeError) as error:
-            self._refuse(flight, error)
-            raise
+        except (TypeError, ValueError) as error:
+            refusal = own_fault(error, data, attributes, ordering_key, marks)
+            self._refuse(flight, refusal)
+            raise refusal from None
 
     def _marks_of(self, flight: Flight, topic: str, ordering_key: str, size: int) -> dict[str, str]:
         """Attributes by which a message is known elsewhere."""
@@ -287,30 +295,32 @@ class PublisherClient(PublisherLife):
         ordering_key: str,
     ) -> tuple[list[Flight], list[bytes]]:
         """Messages as flights and as bytes."""
-        given: object = messages
-        if isinstance(given, bytes | str) or not isinstance(given, Iterable):
-            raise ConfigError(f"messages must be a list of them, not {type(given).__name__}")
+        check_many(messages, attributes)
+        self._routes.full_name(topic)  # a mistake in it is not one of a message
         flights: list[Flight] = []
         wires: list[bytes] = []
         marks = self._marks
         try:
             for message in messages:
-                data, own = message if isinstance(message, tuple) else (message, attributes)
-                if attributes and own is not attributes:
-                    own = {**attributes, **own} if own else attributes
-                if marks:
-                    flight, wire = self._prepare(topic, data, own, ordering_key)
-                else:
-                    wire = encode(data, own, ordering_key)
-                    flight = Flight()
-                    flight.number = next(self._numbers)
-                    flight.interest = None
+                try:
+                    data, own = message if isinstance(message, tuple) else (message, attributes)
+                    if attributes and own is not attributes:
+                        own = {**attributes, **own} if own else attributes
+                    if marks:
+                        flight, wire = self._prepare(topic, data, own, ordering_key)
+                    else:
+                        wire = encode(data, own, ordering_key)
+                        flight = Flight()
+                        flight.number = next(self._numbers)
+                        flight.interest = None
+                except (TypeError, ValueError) as error:
+                    raise fault_of(len(flights), error) from error
                 flights.append(flight)
                 wires.append(wire)
-        except (ConfigError, TypeError, ValueError) as error:
+        except BaseException as error:
             for before in flights:
                 self._refuse(before, error)
-            raise ConfigError(f"messages[{len(flights)}]: {error}") from error
+            raise
         return flights, wires
 
     # Ordering keys
@@ -325,7 +335,7 @@ class PublisherClient(PublisherLife):
         What was published and failed is not sent again: publish it again, from the first message
         that failed on.
         """
-        self._departures.resume(self._routes.full_name(topic), ordering_key)
+        self._departures.resume(*self._routes.place(topic, ordering_key))
         self._runners.wake_publisher()
 
     def resume_all(self) -> None:

@@ -1,10 +1,12 @@
-"""What Pub/Sub does not have, and what to use instead."""
+"""Why a message cannot be published, and what can be done about it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Never
 
-from pubsub_aio.errors import UnsupportedError
+from pubsub_aio._wire.publishing import MAX_ATTRIBUTES, encode
+from pubsub_aio.errors import ConfigError, UnsupportedError
 
 _INSTEAD = {
     "deliver_at": (
@@ -30,3 +32,47 @@ def refuse(**arguments: object) -> Never:
     """
     name = next(name for name, value in arguments.items() if value is not None)
     raise UnsupportedError(f"{name}: {_INSTEAD[name]}")
+
+
+def own_fault(
+    error: Exception,
+    data: bytes,
+    attributes: Mapping[str, str] | None,
+    ordering_key: str,
+    added: Mapping[str, str],
+) -> ConfigError:
+    """What is wrong with a message that could not be taken with what the publisher adds to it."""
+    try:
+        encode(data, attributes, ordering_key)
+    except ConfigError as fault:
+        return fault
+    if not isinstance(error, ConfigError):
+        return ConfigError(f"attributes must be a dict of strings, not {attributes!r}")
+    count = len({*(attributes or ()), *added})
+    if count <= MAX_ATTRIBUTES:
+        return error  # of the topic
+    return ConfigError(
+        f"attributes: {count} are more than the service takes, {MAX_ATTRIBUTES}, with what the "
+        f"publisher adds, {', '.join(added)}: give fewer, or a publisher without send_flight_id "
+        "and tracing"
+    )
+
+
+def check_many(messages: object, attributes: object) -> None:
+    """Refuse what are not many messages, or not the attributes of them all.
+
+    Raises:
+        ConfigError: It names the argument.
+    """
+    one = isinstance(messages, bytes | bytearray | memoryview | str | Mapping)
+    if one or not isinstance(messages, Iterable):
+        raise ConfigError(f"messages must be a list of them, not {type(messages).__name__}")
+    if attributes is not None and not isinstance(attributes, Mapping):
+        raise ConfigError(f"attributes must be a dict of strings, not {attributes!r}")
+
+
+def fault_of(place: int, error: Exception) -> ConfigError:
+    """What is wrong with one of many messages."""
+    known = isinstance(error, ConfigError)
+    fault = error if known else "must be data, or a tuple of data and attributes"
+    return ConfigError(f"messages[{place}]: {fault}")

@@ -50,6 +50,16 @@ class Routes:
         """The full name of a topic."""
         return names.full_name(topic, "topics", self._project)
 
+    def place(self, topic: str, ordering_key: str) -> tuple[str, str]:
+        """The full name of a topic, and an ordering key that can be one.
+
+        Raises:
+            ConfigError: One of them cannot be.
+        """
+        if not isinstance(ordering_key, str):
+            raise ConfigError(f"ordering_key must be a string, not {ordering_key!r}")
+        return self.full_name(topic), ordering_key
+
     def lane(self, topic: str, ordering_key: str, terms: Terms) -> Lane[Flight]:
         """The lane of a message; add to it at once.
 
@@ -71,7 +81,7 @@ class Routes:
             raise KeyPausedError(name, ordering_key, like_all=True)
         if self._look_up is not None:
             self._look_up(name)
-        lane = departures.lane(name, ordering_key, terms)
+        lane = departures.lane(name, ordering_key or "", terms)
         if lane.paused_by is not None:
             raise KeyPausedError(name, ordering_key) from lane.paused_by
         return lane
