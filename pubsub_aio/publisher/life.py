@@ -134,7 +134,8 @@ class PublisherLife:
     async def run_publisher(self) -> None:
         """Let messages depart, in a task of your own; it ends when drained or stopped.
 
-        If it is cancelled, the publisher is stopped.
+        Run `run_flights` beside it: without that nothing lands. If it is cancelled, the
+        publisher is stopped.
         """
         self._bind()
         await self._runners.publish()
@@ -142,7 +143,8 @@ class PublisherLife:
     async def run_flights(self) -> None:
         """See to it that flights land, in a task of your own; it ends when drained or stopped.
 
-        If it is cancelled, the publisher is stopped.
+        Run `run_publisher` beside it: without that nothing departs. If it is cancelled, the
+        publisher is stopped.
         """
         self._bind()
         await self._runners.land()
