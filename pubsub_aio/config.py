@@ -20,6 +20,9 @@ EXACTLY_ONCE_ACK_DEADLINE = 60.0
 FLIGHT_ID = "pubsub_aio_flight_id"
 """The attribute that carries the id which the publisher gave a message."""
 
+PUBLISHER_ID = "pubsub_aio_publisher_id"
+"""The attribute that tells publishers apart whose ids begin alike."""
+
 _UNUSED = 100
 
 
@@ -164,7 +167,8 @@ class RetryPolicy:
 
     deadline: float | None = None
     """Seconds for all attempts and waits together; the publisher's `wait_timeout` unless told
-    otherwise. A `timeout` that is given with a message counts more than both."""
+    otherwise, or that if it is told and shorter. A `timeout` that is given with a message counts
+    more than both."""
 
     codes: frozenset[str] = frozenset({"UNAVAILABLE"})
     """Which refusals are worth another attempt. RESOURCE_EXHAUSTED is one, named or not, if the

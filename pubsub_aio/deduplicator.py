@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from pubsub_aio._core.repeats import Claim, Repeats
-from pubsub_aio.config import FLIGHT_ID, MAX_ACK_DEADLINE, check
+from pubsub_aio.config import FLIGHT_ID, MAX_ACK_DEADLINE, PUBLISHER_ID, check
 from pubsub_aio.errors import ConfigError, WrongLoopError
 from pubsub_aio.message import Message, Settler
 
@@ -163,7 +163,7 @@ class Deduplicator:
 
     def _claim(self, message: Message) -> Claim:
         """Take the id of a message, or ack it as a repeat, or say that it is taken."""
-        value = message.attribute(self._attribute)
+        value = self._value(message)
         if not value or message.lease is None:
             return "first"  # what is settled already is none of our business
         if asyncio.get_running_loop() is not self._loop:
@@ -201,7 +201,7 @@ class Deduplicator:
 
     async def _turn(self, message: Message) -> Claim:
         """Wait for what becomes of the one that is being handled; returns what this one is then."""
-        one = _id(message.settler, message.attribute(self._attribute))
+        one = _id(message.settler, self._value(message))
         try:
             async with asyncio.timeout(self._max_wait):
                 while True:
@@ -238,6 +238,13 @@ class Deduplicator:
             message.nack(delay=self._away)
 
     # Parts
+
+    def _value(self, message: Message) -> str:
+        """The value that tells a message from others, empty if it has none."""
+        value = message.attribute(self._attribute)
+        if value and self._attribute == FLIGHT_ID:  # of publishers that were told how ids begin
+            value += " " + message.attribute(PUBLISHER_ID)
+        return value
 
     def _belong_here(self) -> None:
         """Belong to the loop that runs, unless it is another's."""

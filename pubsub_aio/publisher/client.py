@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from pubsub_aio._wire.publishing import encode
 from pubsub_aio._wire.transport import Transport
-from pubsub_aio.config import FLIGHT_ID, RetryPolicy
+from pubsub_aio.config import FLIGHT_ID, PUBLISHER_ID, RetryPolicy
 from pubsub_aio.errors import KeyPausedError, PubSubError
 from pubsub_aio.publisher.flight import Flight, Terms
 from pubsub_aio.publisher.life import PublisherLife
@@ -203,7 +203,9 @@ class PublisherClient(PublisherLife):
         """Attributes by which a message is known elsewhere."""
         marks = {}
         if self._options.send_flight_id:
-            marks[FLIGHT_ID] = f"{self._queue.id_prefix}-{flight.number}"
+            marks[FLIGHT_ID] = f"{self._options.id_prefix}-{flight.number}"
+            if self._publisher_id:
+                marks[PUBLISHER_ID] = self._publisher_id
         if self._runners.traces is not None:
             name = self._routes.full_name(topic)
             marks |= self._runners.traces.begin(flight, name, ordering_key, size)

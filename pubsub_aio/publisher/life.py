@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import itertools
 import logging
+import secrets
 from collections.abc import Iterable, Sequence
 from threading import get_ident
 from types import TracebackType
@@ -16,7 +17,7 @@ from pubsub_aio._wire.connection import project_of
 from pubsub_aio._wire.transport import Transport
 from pubsub_aio.config import Setting, check
 from pubsub_aio.errors import ClosedError, ConfigError, DrainTimeoutError, WrongLoopError
-from pubsub_aio.publisher.options import PublisherOptions, check_hold, complete, unique_prefix
+from pubsub_aio.publisher.options import PublisherOptions, check_hold, complete
 from pubsub_aio.publisher.routes import Routes
 from pubsub_aio.publisher.runners import Runners
 from pubsub_aio.publisher.sites import make_sites
@@ -49,7 +50,8 @@ class PublisherLife:
         topics = [names.full_name(name, "topics", self._project) for name in self._options.topics]
         self._runners = Runners(self._options, sites, topics=topics)
         self._queue = self._runners.queue
-        self._queue.id_prefix = unique_prefix(self._options.id_prefix)
+        # Numbers begin anew in each process: an id that begins as it was told to may come twice.
+        self._publisher_id = secrets.token_hex(8) if "id_prefix" in options else ""
         self._departures = self._queue.departures
         look_up = self._runners.look_ups.want if self._options.check_topics else None
         self._routes = Routes(self._options, self._queue, self._project, look_up)
@@ -72,6 +74,9 @@ class PublisherLife:
                 for field in dataclasses.fields(self._options)
             },
         }
+        policy = self._options.retry
+        if policy is not None and policy.deadline == self._options.wait_timeout:
+            self._settings["wait_timeout"] = Setting(policy.deadline, "retry")
 
     def _note_preset(self, preset: str, names: Iterable[str]) -> None:
         """Some settings were not given, but come from a preset."""
@@ -124,7 +129,7 @@ class PublisherLife:
         if self._runners.stopped:
             raise ClosedError("the publisher was stopped while it started: make another")
         loop = asyncio.get_running_loop()
-        self._root = loop.create_task(self._run(), name=f"pubsub-aio {self._queue.id_prefix}")
+        self._root = loop.create_task(self._run(), name=f"pubsub-aio {self._options.id_prefix}")
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:

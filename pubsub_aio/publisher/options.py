@@ -42,9 +42,8 @@ class PublisherOptions(TypedDict, total=False):
     """What a `PublisherClient` takes, each as a keyword.
 
     Attributes:
-        id_prefix: Begins the id of each flight, `<id_prefix>-<random>-<number>`, or else
-            `<random>-<number>`. The random part is another in each publisher, so that no id comes
-            twice.
+        id_prefix: Begins the id of each flight, `<id_prefix>-<number>`; random unless told
+            otherwise.
         max_in_flight: The most messages that wait for an answer at once, 50.
         max_in_flight_bytes: The most bytes of them, 100 MiB; the request that reaches it is still
             sent.
@@ -54,7 +53,8 @@ class PublisherOptions(TypedDict, total=False):
         poll_time: The most seconds that a runner waits before it looks again by itself, 0.1.
         hold_pause_time: The same while nothing may depart, 0.1.
         wait_timeout: Seconds from its departure within which a message must be answered, with all
-            its retries, 5; none for no limit but that of the attempts.
+            its retries, 5 or what the deadline of `retry` is; none for no limit but that of the
+            attempts.
         listener: Is told what becomes of each flight, see `PublisherListener`.
         batching: How many messages go in one request, and how long one waits for others.
         queue: How much may wait to depart, and what happens to more.
@@ -109,7 +109,7 @@ class PublisherOptions(TypedDict, total=False):
 class Options:
     """`PublisherOptions`, complete and checked."""
 
-    id_prefix: str = ""
+    id_prefix: str = field(default_factory=lambda: secrets.token_hex(11))
     max_in_flight: int = 50
     max_in_flight_bytes: int = 100 * MIB
     refill_allowed_at: int = 0
@@ -134,9 +134,10 @@ class Options:
 
     def __post_init__(self) -> None:
         prefix = self.id_prefix
-        if not (isinstance(prefix, str) and len(prefix) <= MAX_PREFIX and prefix.isprintable()):
+        fits = isinstance(prefix, str) and 0 < len(prefix) <= MAX_PREFIX
+        if not fits or not prefix.isprintable():
             raise ConfigError(
-                f"id_prefix must be a text of up to {MAX_PREFIX} characters, all of them "
+                f"id_prefix must be a text of 1 to {MAX_PREFIX} characters, all of them "
                 f"printable, not {prefix!r:.60}"
             )
         check_hold(self.max_in_flight, self.refill_allowed_at)
@@ -168,12 +169,6 @@ def _check_topics(topics: Sequence[str]) -> None:
         raise ConfigError(f"topics must be a list of names, not {topics!r}")
 
 
-def unique_prefix(told: str) -> str:
-    """What the ids of one publisher begin with, and those of no other, in any process."""
-    part = secrets.token_hex(11)
-    return f"{told}-{part}" if told else part
-
-
 def check_hold(max_in_flight: int, refill_allowed_at: int) -> None:
     """Refuse limits of what is in flight that cannot be."""
     check("max_in_flight", max_in_flight, 1, whole=True)
@@ -202,7 +197,12 @@ def complete(options: PublisherOptions) -> Options:
     known = [each.name for each in fields(Options)]
     if unknown := [name for name in options if name not in known]:
         raise ConfigError(f"{unknown[0]}: there is no such option; there are {', '.join(known)}")
-    return Options(**options)
+    made = Options(**options)
+    deadline = made.retry.deadline if made.retry is not None else None
+    if deadline is None:
+        return made
+    told = options.get("wait_timeout")
+    return dataclasses.replace(made, wait_timeout=deadline if told is None else min(told, deadline))
 
 
 _THROUGHPUT: Final = PublisherOptions(

@@ -114,6 +114,7 @@ class Routes:
             check("timeout", limit, 0, MAX_SECONDS, above=True)
         check_retry(policy, limit)
         own_deadline = policy.deadline if policy is not None else None
-        if own_deadline is not None and (limit is None or isinstance(timeout, Unset)):
+        own_policy = not isinstance(retry, Unset) and isinstance(timeout, Unset)
+        if own_deadline is not None and (limit is None or own_policy):
             limit = own_deadline
         return Terms(policy, limit, self._queue)

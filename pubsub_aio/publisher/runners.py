@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from pubsub_aio._core.flights import FlightTable
 from pubsub_aio._core.outgoing import Batch, Lane
-from pubsub_aio.config import FLIGHT_ID
+from pubsub_aio.config import FLIGHT_ID, PUBLISHER_ID
 from pubsub_aio.errors import (
     ConfigError,
     DrainTimeoutError,
@@ -61,7 +61,8 @@ class Runners:
         )
         self.listening.on_room = self.wake
         self.traces = make_traces(options.tracing)
-        adds = [FLIGHT_ID] * options.send_flight_id + [*ADDED] * (self.traces is not None)
+        adds = [FLIGHT_ID, PUBLISHER_ID] if options.send_flight_id else []
+        adds += ADDED if self.traces is not None else ()
         self.queue = Queue(options.batching, options.queue, id_prefix=options.id_prefix, adds=adds)
         self.flights: FlightTable[Batch[Flight]] = FlightTable(
             max_in_flight=options.max_in_flight,

@@ -27,7 +27,7 @@ NO_REGION = "region must be a name such as 'europe-west1', or a list of differen
 NO_TOPICS = "topics must be a list of names, not "
 NO_CREDENTIALS = "credentials must be a Credentials object of google.auth, not "
 NO_LISTENER = "listener must have one of the methods published, acked"
-NO_PREFIX = "id_prefix must be a text of up to 200 characters, all of them printable, not "
+NO_PREFIX = "id_prefix must be a text of 1 to 200 characters, all of them printable, not "
 NO_TOPIC = "topic: must be NAME or projects/PROJECT/topics/NAME, not "
 NO_ATTRIBUTES = "attributes must be a dict of strings, not "
 NO_TUPLE = "must be data, or a tuple of data and attributes"
@@ -65,6 +65,7 @@ NO_TUPLE = "must be data, or a tuple of data and attributes"
         ({"listener": 3}, NO_LISTENER),
         ({"listener": lambda flight: flight}, NO_LISTENER),
         ({"id_prefix": 5}, f"{NO_PREFIX}5"),
+        ({"id_prefix": ""}, f"{NO_PREFIX}''"),
         ({"id_prefix": None}, f"{NO_PREFIX}None"),
         ({"id_prefix": "\udc00"}, NO_PREFIX + r"'\udc00'"),
         ({"id_prefix": "a\nb"}, NO_PREFIX + r"'a\nb'"),
@@ -121,8 +122,7 @@ async def test_the_longest_prefix_fits_into_an_attribute(
         flight = publisher.publish(TOPIC, b"x")
         attributes = emulator.message(await flight.ack).attributes
 
-    assert attributes == {FLIGHT_ID: flight.id}
-    assert flight.id.startswith(prefix)
+    assert attributes[FLIGHT_ID] == flight.id == f"{prefix}-1"
 
 
 # Of a message

@@ -16,6 +16,7 @@ from pubsub_aio import (
     PublishTimeoutError,
     RetryPolicy,
     ServiceError,
+    Setting,
     UnavailableError,
 )
 from pubsub_aio._wire.transport import service_error
@@ -178,6 +179,28 @@ async def test_retrying_until_a_deadline_needs_one(emulator: MemoryEmulator) -> 
         publisher.publish(TOPIC, b"x", retry=forever, timeout=10)
         publisher.publish(TOPIC, b"x", retry=RetryPolicy(retries=-1, deadline=10))
     assert len(stored(emulator)) == 2
+
+
+@virtual
+@pytest.mark.parametrize(
+    ("told", "seconds", "source"),
+    [
+        ({}, 600, "retry"),
+        ({"wait_timeout": None}, 600, "retry"),
+        ({"wait_timeout": 30}, 30, "argument"),
+        ({"wait_timeout": 900}, 600, "retry"),
+    ],
+)
+async def test_the_shorter_of_wait_timeout_and_the_policys_deadline_counts(
+    emulator: MemoryEmulator, told: dict[str, Any], seconds: float, source: str
+) -> None:
+    """P8: and the settings say which it is."""
+    async with publisher_of(emulator, retry=RetryPolicy.google(), **told) as publisher:
+        flight = await publisher.publish(TOPIC, b"x")
+        assert flight.options.timeout == seconds
+        assert publisher.settings["wait_timeout"] == Setting(seconds, source)
+        own = await publisher.publish(TOPIC, b"x", retry=RetryPolicy(deadline=700))
+        assert own.options.timeout == 700
 
 
 @virtual
