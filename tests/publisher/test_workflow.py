@@ -15,6 +15,7 @@ from pubsub_aio import (
     InvalidRequestError,
     NoResponseFromTopicError,
     NotFoundError,
+    PermissionDeniedError,
     PublisherClient,
     PublisherOptions,
     PublishTimeoutError,
@@ -396,6 +397,45 @@ async def test_a_probe_that_is_refused_is_an_answer(emulator: MemoryEmulator) ->
             await asyncio.sleep(2.5)
             await publisher.publish(TOPIC, b"2").ack
         assert received(sites) == [[b"0", b"2"], [b"1"], []]
+
+
+@virtual
+async def test_a_server_that_does_not_answer_is_logged_once(
+    emulator: MemoryEmulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And once that it answers again; a refusal is an answer, and no news."""
+    async with publisher_of(emulator, listener=Listener()) as publisher:
+        for _ in range(2):
+            caplog.clear()
+            emulator.faults.fail("Publish", "UNAVAILABLE", times=5, message="why")
+            for _ in range(5):
+                with pytest.raises(NoResponseFromTopicError):
+                    await publisher.publish(TOPIC, b"x").ack
+            assert caplog.messages == ["memory 0 does not answer: UNAVAILABLE: why"]
+            for _ in range(3):
+                await publisher.publish(TOPIC, b"x").ack
+            emulator.faults.fail("Publish", "PERMISSION_DENIED")
+            with pytest.raises(PermissionDeniedError):
+                await publisher.publish(TOPIC, b"x").ack
+            assert caplog.messages[1:] == ["memory 0 answers again"]
+            assert {record.levelname for record in caplog.records} == {"WARNING"}
+
+
+@virtual
+async def test_an_endpoint_that_does_not_answer_is_logged_once_however_often_it_is_probed(
+    emulator: MemoryEmulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with two_more(emulator) as sites:
+        transports = [site.transport() for site in sites]
+        async with publisher_of(emulator, transports, retry=RetryPolicy()) as publisher:
+            emulator.faults.refuse_connections()
+            sites[1].faults.fail("Publish", "UNAVAILABLE")
+            for _ in range(60):
+                await publisher.publish(TOPIC, b"x").ack
+                await asyncio.sleep(1)
+    assert [line.split(":")[0] for line in caplog.messages] == [
+        *("memory 0 does not answer", "memory 1 does not answer", "memory 1 answers again")
+    ]
 
 
 @virtual
