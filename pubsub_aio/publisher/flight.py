@@ -163,6 +163,8 @@ class Flight:
         acks.append(ack)
         batch.asked_for = True
         self.tell()
+        if ack.done():  # of what was known before nobody need complain that nobody looked at it
+            ack.exception()
         return ack
 
     @property

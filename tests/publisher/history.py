@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Literal
@@ -20,6 +21,7 @@ from pubsub_aio import (
 )
 from pubsub_aio.testing import MemoryEmulator
 from tests.publisher.conftest import Listener
+from tests.subscriber.conftest import Tapped, now
 
 TOPICS, MISSING = ("orders", "others"), "missing"
 
@@ -85,6 +87,7 @@ class Call:
     flights: list[Flight] = field(default_factory=list)
     """What it returned."""
     raised: BaseException | None = None
+    raised_at: float = math.inf
 
 
 class History:
@@ -108,9 +111,10 @@ class History:
         """Every flight that somebody was told of, by its data; complete at the end."""
         self.stored: list[tuple[str, str, bytes]] = []
         """Of each message that the server took: its topic, its key and its data; at the end."""
+        self.tap = Tapped(emulator.transport())
         self._publisher = PublisherClient(
             emulator.project,
-            transport=emulator.transport(),
+            transport=self.tap,
             max_in_flight=plan.max_in_flight,
             refill_allowed_at=plan.refill_allowed_at,
             batching=plan.batching,
@@ -226,11 +230,12 @@ class History:
         try:
             await flight
         except asyncio.CancelledError:
-            if flight.published_at is None and flight.error is None:
+            waits = flight.published_at is None and flight.error is None
+            if waits and flight not in [asked for asked, _ in self.acks]:
                 self.complaints.append(f"{flight}: nobody waits for it, and it was not taken back")
             raise
         except PubSubError as error:
-            if flight.published_at is not None or flight.error is not error:
+            if flight.published_at is not None or repr(flight.error) != repr(error):
                 self.complaints.append(f"{flight}: {error!r}")
         else:
             if flight.published_at is None:
@@ -240,15 +245,13 @@ class History:
         topic, key = call.key
         try:
             flights = await self._publisher.publish_many(topic, call.data, ordering_key=key)
-        except PubSubError as error:
-            call.raised = error
+        except (PubSubError, asyncio.CancelledError) as error:
+            call.raised, call.raised_at = error, now()
             self._end(call)
             if isinstance(error, KeyPausedError):
                 self._publisher.resume(topic, key)
-        except asyncio.CancelledError as error:
-            call.raised = error
-            self._end(call)
-            raise
+            if isinstance(error, asyncio.CancelledError):
+                raise
         else:
             self._end(call, *flights)
             if [flight.data for flight in flights] != call.data:

@@ -23,7 +23,9 @@ from pubsub_aio import (
     QueueFullError,
     QueueLimit,
     RetryPolicy,
+    TakenBackError,
 )
+from pubsub_aio._wire import schema
 from pubsub_aio.testing import MemoryEmulator, run_scenario
 from tests.publisher.history import MISSING, TOPICS, Act, Call, Fault, History, Plan
 
@@ -80,6 +82,7 @@ def violations(history: History) -> Iterator[str]:
     yield from history.complaints
     yield from terminal_events(history)
     yield from what_was_told(history)
+    yield from requests(history)
     yield from what_is_there(history)
     yield from holds(history)
     yield from order(history)
@@ -93,20 +96,21 @@ def terminal_events(history: History) -> Iterator[str]:
             yield f"{flight}: {events}"
         if events.count("published") != (flight.published_at is not None):
             yield f"{flight}: {events}, departed at {flight.published_at}"
-        if not flight.ack.done():
+        ack = flight.ack
+        if not ack.done():
             yield f"{flight}: pending"
-        elif flight.ack.cancelled():
+        elif isinstance(ack.exception(), TakenBackError):
             if events != ["completed_exceptionally"]:
                 yield f"{flight}: taken back, and {events}"
-        elif (events[-1] == "acked") != (flight.ack.exception() is None):
-            yield f"{flight}: {events}, {flight.ack}"
+        elif (events[-1] == "acked") != (ack.exception() is None):
+            yield f"{flight}: {events}, {ack}"
     for flight, ack in history.acks:
         if not ack.done() or outcome(ack) != outcome(flight.ack):
             yield f"{flight}: {ack}, and asked again {flight.ack}"
 
 
 def outcome(ack: asyncio.Future[str]) -> object:
-    return "cancelled" if ack.cancelled() else ack.exception() or ack.result()
+    return repr(ack.exception()) if ack.exception() else ack.result()
 
 
 def what_was_told(history: History) -> Iterator[str]:
@@ -117,9 +121,23 @@ def what_was_told(history: History) -> Iterator[str]:
             yield f"{call}: only of {told} was told"
         if told and type(call.raised) in REFUSED:
             yield f"{call}: refused, and published"
+        for flight in map(history.flights.__getitem__, told):
+            if flight.published_at is not None and flight.published_at > call.raised_at:
+                yield f"{flight}: departed, and was taken back at {call.raised_at}"
     for flight in history.flights.values():
         if history.plan.stop_at is None and isinstance(flight.error, PublisherStoppedError):
             yield f"{flight}: though drained"
+
+
+def requests(history: History) -> Iterator[str]:
+    """M27: nothing is in a request that does not belong together, and no more than may be."""
+    for at, rpc, request in history.tap.calls:
+        if rpc != "Publish":
+            continue
+        sent = schema.PublishRequest.FromString(request)
+        count, keys = len(sent.messages), {message.ordering_key for message in sent.messages}
+        if not 0 < count <= history.plan.batching.max_messages or len(keys) > 1:
+            yield f"{count} messages of the keys {keys} in the request at {at}"
 
 
 def what_is_there(history: History) -> Iterator[str]:

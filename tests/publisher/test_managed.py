@@ -252,6 +252,17 @@ async def test_who_gives_up_on_an_ack_takes_nothing_from_others(emulator: Memory
 
 
 @virtual
+async def test_who_asks_what_is_known_already_need_not_listen(emulator: MemoryEmulator) -> None:
+    """Asyncio complains of nobody who looks whether a failed message is done, and goes."""
+    emulator.faults.fail("Publish", "PERMISSION_DENIED")
+    async with publisher_of(emulator, listener=Listener()) as publisher:
+        flight = publisher.publish(TOPIC, b"x")
+        await asyncio.sleep(1)
+
+        assert flight.ack.done()
+
+
+@virtual
 async def test_many_who_give_up_on_an_ack_leave_nothing_behind(emulator: MemoryEmulator) -> None:
     emulator.faults.delay("Publish", 200)
     async with publisher_of(emulator, wait_timeout=1_000) as publisher:
