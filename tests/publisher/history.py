@@ -126,6 +126,7 @@ class History:
             id_prefix="f",
         )
         self._waiting: list[asyncio.Task[None]] = []
+        self._deserted: list[Flight] = []
         self._moments = self._made = 0
 
     async def live(self) -> None:
@@ -230,8 +231,9 @@ class History:
         try:
             await flight
         except asyncio.CancelledError:
-            waits = flight.published_at is None and flight.error is None
-            if waits and flight not in [asked for asked, _ in self.acks]:
+            if _waits(flight) and flight in [asked for asked, _ in self.acks]:
+                self._deserted.append(flight)
+            elif _waits(flight):
                 self.complaints.append(f"{flight}: nobody waits for it, and it was not taken back")
             raise
         except PubSubError as error:
@@ -262,11 +264,19 @@ class History:
         self._check_limit()
 
     def _check_limit(self) -> None:
-        """No more wait than may; where that is chosen, those who are awaited do not count."""
+        """No more wait than may; where that is chosen, those who are awaited do not count.
+
+        Nor did those when others were let in for which somebody still waits, but not here.
+        """
         limit, queued = self.plan.queue, self._publisher.queued
-        awaited = sum(not task.done() for task in self._waiting) * (limit.when_full == "block")
-        if queued > limit.max_messages + awaited:
+        awaited = sum(not task.done() for task in self._waiting)
+        awaited += sum(map(_waits, self._deserted))
+        if queued > limit.max_messages + awaited * (limit.when_full == "block"):
             self.complaints.append(f"{queued} wait, no more than {awaited} of them are awaited")
+
+
+def _waits(flight: Flight) -> bool:
+    return flight.published_at is None and flight.error is None
 
 
 def inject(emulator: MemoryEmulator, fault: Fault) -> None:
