@@ -166,9 +166,9 @@ class RetryPolicy:
     share of that where there are several endpoints and DEADLINE_EXCEEDED is one of the `codes`."""
 
     deadline: float | None = None
-    """Seconds for all attempts and waits together; the publisher's `wait_timeout` unless told
-    otherwise, or that if it is told and shorter. A `timeout` that is given with a message counts
-    more than both."""
+    """Seconds for all attempts and waits together. Where a publisher has this and a `wait_timeout`,
+    the shorter one counts. A policy that is given with a message counts more than both, and a
+    `timeout` that is given with it counts more than all of them."""
 
     codes: frozenset[str] = frozenset({"UNAVAILABLE"})
     """Which refusals are worth another attempt. RESOURCE_EXHAUSTED is one, named or not, if the

@@ -232,7 +232,8 @@ class QueueFullError(PubSubError):
     """As much waits to be published as may; this message was not taken.
 
     Attributes:
-        field: The limit that was reached, of `QueueLimit`.
+        field: The limit that was reached, of `QueueLimit`; or `events`, of which an async listener
+            has not heard yet.
         limit: Its value.
     """
 
@@ -266,8 +267,8 @@ class KeyPausedError(PubSubError):
             else "is paused since a message of it failed: call resume(topic, key)"
         )
         super().__init__(
-            f"{topic}: ordering key {ordering_key[:50]!r} {what}, then publish again from the "
-            "message on that failed"
+            f"{topic}: ordering key {ordering_key[:50]!r} {what}, then publish again, beginning "
+            "with the message that failed"
         )
         self.topic = topic
         self.ordering_key = ordering_key

@@ -161,6 +161,7 @@ class PublisherClient(PublisherLife):
         self._check_usable()
         if self._departures.is_full:
             raise self._queue.full_error()
+        self._runners.listening.check()
         self._runners.expect()
         terms = self._routes.terms(retry, timeout)
         flight, wire = self._prepare(topic, data, attributes, ordering_key)
@@ -248,6 +249,8 @@ class PublisherClient(PublisherLife):
         """
         self._check_usable()
         self._runners.expect()
+        await self._runners.listening.caught_up()
+        self._check_usable()
         terms = self._routes.terms(retry, timeout)
         flights, wires = self._prepare_all(topic, messages, attributes, ordering_key)
         try:
@@ -275,6 +278,7 @@ class PublisherClient(PublisherLife):
         while place < len(flights):
             await self._queue.room()
             try:
+                self._check_unbroken(ordering_key, flights[place - 1] if place else None)
                 lane = self._routes.lane(topic, ordering_key, terms)
             except KeyPausedError as error:
                 if not place:
@@ -288,6 +292,11 @@ class PublisherClient(PublisherLife):
             self._runners.wake_publisher()
             if self._departures.is_tight:
                 self._lent.clear()
+
+    def _check_unbroken(self, ordering_key: str, before: Flight | None) -> None:
+        """Refuse what follows a message of its ordering key that failed, resumed or not."""
+        if ordering_key and before is not None and before.error is not None:
+            raise KeyPausedError(before.topic, ordering_key) from before.error
 
     def _prepare_all(
         self,

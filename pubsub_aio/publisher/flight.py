@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from contextvars import Context
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
+from weakref import ref
 
 from pubsub_aio._core.outgoing import Batch
 from pubsub_aio._wire import publishing
@@ -42,18 +44,56 @@ class Terms:
     queue: Queue
 
 
+class Ack(asyncio.Future[str]):
+    """A future of a flight, which is kept alive by it as soon as somebody waits. The library's own.
+
+    Args:
+        held: Where it is held then.
+        loop: The publisher's.
+    """
+
+    def __init__(self, held: list[Ack], loop: asyncio.AbstractEventLoop | None) -> None:
+        super().__init__(loop=loop)
+        self._held = held
+
+    def add_done_callback(
+        self, fn: Callable[[Self], object], /, *, context: Context | None = None
+    ) -> None:
+        """Have something called when it is done, as whoever awaits it does."""
+        if not self.done():
+            self._held.append(self)
+        super().add_done_callback(fn, context=context)
+
+
 class Interest:
     """Who is interested in a flight; most have none who must be told. The library's own."""
 
-    __slots__ = ("acks", "leaving", "spans")
+    __slots__ = ("acks", "held", "leaving", "spans")
 
     def __init__(self) -> None:
-        self.acks: list[asyncio.Future[str]] = []
-        """Done when its fate is known, one for each who asked."""
+        self.acks: list[ref[Ack]] = []
+        """Done when its fate is known, one for each who asked, as long as somebody knows it."""
+        self.held: list[Ack] = []
+        """Those of them that somebody waits for, if it were only a task that nobody knows."""
         self.leaving: list[asyncio.Future[None]] = []
         """Done when it has left the queue, one for each who waits for that."""
         self.spans: object = None
         """Its trace."""
+
+    def pending(self) -> list[Ack]:
+        """The futures that are to be done, but for those of who gave up or did not care."""
+        return [ack for each in self.acks if (ack := each()) is not None and not ack.done()]
+
+    def new_ack(self, loop: asyncio.AbstractEventLoop | None) -> Ack:
+        """Another future."""
+        if (
+            len(self.acks) & (len(self.acks) - 1) == 0
+        ):  # now and then, what is of no use is forgotten
+            self.acks = [ref(ack) for ack in self.pending()]
+            self.held[:] = [ack for ack in self.held if not ack.done()]
+        ack = Ack(self.held, loop)
+        self.acks.append(ref(ack))
+        return ack
 
 
 class Flight:
@@ -148,7 +188,6 @@ class Flight:
         """The future of its message id, which raises if it was not published.
 
         Each time it is another one, so that whoever gives up waiting changes nothing for others.
-        To look without waiting there are `message_id` and `error`.
         """
         batch = self.batch
         ids = batch.message_ids
@@ -156,11 +195,7 @@ class Flight:
             ack: asyncio.Future[str] = _Future(loop=batch.options.queue.loop)  # type: ignore[attr-defined]
             ack.set_result(ids[self.index])
             return ack
-        ack = _Future(loop=self._terms.queue.loop)
-        acks = self.interest_of().acks
-        if acks and acks[0].cancelled():  # as when somebody asks again and again, with a timeout
-            acks[:] = [each for each in acks if not each.cancelled()]
-        acks.append(ack)
+        ack = self.interest_of().new_ack(self._terms.queue.loop)
         batch.asked_for = True
         self.tell()
         if ack.done():  # of what was known before nobody need complain that nobody looked at it
@@ -170,8 +205,7 @@ class Flight:
     @property
     def is_asked_for(self) -> bool:
         """Whether somebody waits for its fate. The library's own."""
-        acks = self.interest.acks if self.interest is not None else ()
-        return any(not ack.cancelled() for ack in acks)
+        return self.interest is not None and bool(self.interest.pending())
 
     def interest_of(self) -> Interest:
         """Who is interested, from now on at least. The library's own."""
@@ -184,14 +218,13 @@ class Flight:
         batch = self.batch
         if self.interest is None or (batch.message_ids is None and batch.error is None):
             return
-        acks, self.interest.acks = self.interest.acks, []
-        for ack in acks:
-            if ack.done():
-                continue
+        for ack in self.interest.pending():
             if batch.message_ids is not None:
                 ack.set_result(batch.message_ids[self.index])
             elif batch.error is not None:
                 ack.set_exception(twin(batch.error))
+        self.interest.acks.clear()
+        self.interest.held.clear()
 
     @property
     def message_id(self) -> str | None:

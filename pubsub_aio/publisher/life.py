@@ -55,7 +55,7 @@ class PublisherLife:
         self._departures = self._queue.departures
         look_up = self._runners.look_ups.want if self._options.check_topics else None
         self._routes = Routes(self._options, self._queue, self._project, look_up)
-        self._runners.take_in = self._routes.lent.clear
+        self._runners.take_in = self._runners.listening.on_lost = self._routes.lent.clear
         self._lent = self._routes.lent
         self._thread = 0
         self._numbers = itertools.count(1)

@@ -80,6 +80,8 @@ class Listening:
         self._teller: asyncio.Task[None] | None = None
         self.on_room: Callable[[], None] = lambda: None
         """Called when an async listener has caught up."""
+        self.on_lost: Callable[[], None] = lambda: None
+        """Called when it is too far behind for more to come about."""
 
     def __bool__(self) -> bool:
         """Whether anybody listens."""
@@ -94,15 +96,24 @@ class Listening:
         """Whether an async listener has so much to hear that publishing should pause."""
         return len(self._waiting) >= self._max_waiting
 
+    @property
+    def _most(self) -> int:
+        return _LOST * self._max_waiting
+
     def check(self) -> None:
         """Refuse that still more comes about of which an async listener has to hear.
 
         Raises:
             QueueFullError: It is too far behind.
         """
-        most = _LOST * self._max_waiting
-        if len(self._waiting) >= most:
-            raise QueueFullError("what the listener has not heard yet,", most, "it must be quicker")
+        if len(self._waiting) >= self._most:
+            raise QueueFullError("events", self._most, "the listener must hear of them first")
+
+    async def caught_up(self) -> None:
+        """Return when more may come about."""
+        while len(self._waiting) >= self._most:
+            self._quiet.clear()
+            await self._quiet.wait()
 
     @property
     def untold(self) -> int:
@@ -133,6 +144,8 @@ class Listening:
             if inspect.isawaitable(told):
                 self._waiting.append((event, told))
                 self._news.set()
+        if len(self._waiting) >= self._most:
+            self.on_lost()
 
     async def run(self) -> None:
         """Run what an async listener is to do, until cancelled."""
@@ -142,6 +155,8 @@ class Listening:
                 self._news.clear()
                 while self._waiting:
                     await self._next()
+                    if self._teller is not None and self._teller.cancelling():
+                        return  # though a listener has caught it
                 self._quiet.set()
                 self.on_room()
                 await self._news.wait()
@@ -188,6 +203,7 @@ class Listening:
             _, told = self._waiting.popleft()
             if inspect.iscoroutine(told):
                 told.close()
+        self._quiet.set()
 
 
 def _contain(error: BaseException, event: Event) -> None:

@@ -50,6 +50,7 @@ class LookUps:
         self._departures.block(topic)
         self._pending.add(topic)
         self._wanted.append(topic)
+        self._news()
 
     def due(self) -> Iterator[Coroutine[object, None, None]]:
         """What is to be done now, each in a task of its own."""
@@ -58,15 +59,18 @@ class LookUps:
             yield self._look_up(self._wanted.popleft())
 
     async def _look_up(self, topic: str) -> None:
+        refusal = None
         try:
             await self._topics.learn(topic)
         except Exception as error:
             if not isinstance(error, PubSubError):
                 log.exception("%s could not be looked up", topic)
-            self._refused(topic, bare(error))
-        else:
-            self._departures.unblock(topic)
+            refusal = bare(error)
         finally:
             self._running -= 1
             self._pending.discard(topic)
+        if refusal is None:
+            self._departures.unblock(topic)
+        else:
+            self._refused(topic, refusal)
         self._news()

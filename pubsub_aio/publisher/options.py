@@ -66,7 +66,8 @@ class PublisherOptions(TypedDict, total=False):
             fifth smaller at least; never unless told otherwise, for it costs CPU.
         send_flight_id: Whether each message gets its flight's id as the attribute
             `pubsub_aio_flight_id`, by which a `Deduplicator` knows messages that were published
-            twice by a retry.
+            twice by a retry; and, where `id_prefix` is told, `pubsub_aio_publisher_id`, since ids
+            then come again after a restart.
         tracing: Whether messages have OpenTelemetry spans, like those of Google's clients. They go
             to the program's own tracer provider if it is true, or to the one that is given.
         topics: Topics that are checked at the start, so that a mistake is told then.
@@ -220,4 +221,8 @@ def for_throughput(options: PublisherOptions) -> PublisherOptions:
     """Options for many messages, but for those that are given."""
     # Google's policy, but for its deadline: that is `wait_timeout` here, so that it can be told.
     policy = dataclasses.replace(RetryPolicy.google(), deadline=None)
-    return {**_THROUGHPUT, "retry": policy, **options}
+    preset: PublisherOptions = {**_THROUGHPUT, "retry": policy}
+    given = options.get("retry")
+    if isinstance(given, RetryPolicy) and given.deadline is not None:
+        del preset["wait_timeout"]
+    return {**preset, **options}

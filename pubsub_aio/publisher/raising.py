@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+
+from pubsub_aio.errors import PubSubError
+
 
 def bare(error: BaseException) -> BaseException:
     """An error without what it would keep alive: frames that hold the request, maybe for long."""
@@ -17,10 +21,13 @@ def bare(error: BaseException) -> BaseException:
 
 
 def twin(error: BaseException) -> BaseException:
-    """An error like another, to raise: what happens to it there is of no concern to others."""
-    other = type(error).__new__(type(error), *error.args)
-    other.args = error.args
-    other.__dict__.update(error.__dict__)
+    """An error like another, to raise: what happens to it there is of no concern to others.
+
+    One that is not this library's, as of a transport of the user's own, is raised as it is.
+    """
+    if not isinstance(error, PubSubError):
+        return error
+    other = copy.copy(error)
     if notes := getattr(error, "__notes__", None):
         other.__notes__ = list(notes)
     other.__cause__ = error.__cause__

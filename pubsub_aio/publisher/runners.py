@@ -110,12 +110,7 @@ class Runners:
     # Before
 
     def expect(self) -> None:
-        """Somebody publishes: if nobody runs the loops before long, say so once.
-
-        Raises:
-            QueueFullError: The listener is too far behind.
-        """
-        self.listening.check()
+        """Somebody publishes: if nobody runs the loops before long, say so once."""
         if self._hint is None and len(self._running) < len(self._news):
             self._hint = asyncio.get_running_loop().call_later(_PATIENCE, self._say_who_is_missing)
 
@@ -331,7 +326,8 @@ class Runners:
             )
         if not self._running and not self.will_run:
             await asyncio.sleep(0)  # loops that were begun just now run then
-        if not self._running and not self.will_run and not self.stopped:
+        nobody = not self._running and not self.will_run
+        if nobody and not self.stopped and not self._is_drained:
             raise ConfigError("drain: nobody runs the publisher, start() it first")
         self.draining = True
         self.take_in()

@@ -82,7 +82,7 @@ class Sending:
 
     async def _send(self, waiting: list[Batch[Flight]]) -> None:
         """Send batches, the last one first, until none waits."""
-        refused = 0
+        loop, refused = asyncio.get_running_loop(), 0
         while waiting:
             batch = waiting[-1]
             if batch.error is not None:  # it has timed out, and is not sent any more
@@ -90,7 +90,8 @@ class Sending:
                 continue
             fate = await self._fate(batch)
             if isinstance(fate, InvalidRequestError):
-                if len(batch) > 1 and refused < MAX_REFUSED and batch.error is None:
+                in_time = batch.error is None and loop.time() < batch.ends_at
+                if len(batch) > 1 and refused < MAX_REFUSED and in_time:
                     first = batch.split((len(batch) + 1) // 2)
                     self._parted(first, batch)
                     waiting.append(first)

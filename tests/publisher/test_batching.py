@@ -129,6 +129,10 @@ async def test_a_preset_may_be_told_otherwise(emulator: MemoryEmulator) -> None:
     assert publisher.settings["retry"] == Setting(None, "argument")
     assert publisher.settings["refill_allowed_at"] == Setting(40_000, "throughput")
     assert publisher.settings["wait_timeout"] == Setting(600.0, "throughput")
+    publisher = PublisherClient.throughput(
+        emulator.project, transport=emulator.transport(), retry=RetryPolicy(deadline=1_200)
+    )
+    assert publisher.settings["wait_timeout"] == Setting(1_200, "retry")
     assert publisher.settings["drain_timeout"] == Setting(60.0, "default")
     assert quick.settings["retry"].source == "throughput"
     flight = quick.publish(TOPIC, b"x")

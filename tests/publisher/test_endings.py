@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 
 import pytest
@@ -103,6 +104,21 @@ async def test_a_drain_before_the_start_spoils_nothing(emulator: MemoryEmulator)
 
 
 @virtual
+async def test_what_is_drained_is_drained(emulator: MemoryEmulator) -> None:
+    """Whoever asks again, though the loops have ended, which ran in tasks of one's own."""
+    emulator.create_topic(TOPIC)
+    publisher = PublisherClient(emulator.project, transport=emulator.transport())
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(publisher.run_publisher())
+        tasks.create_task(publisher.run_flights())
+        publisher.publish(TOPIC, b"x")
+        await publisher.drain()
+    await publisher.drain()
+    await publisher.stop()
+    assert stored(emulator) == [b"x"]
+
+
+@virtual
 @pytest.mark.parametrize("running", ["run_publisher", "run_flights", None])
 async def test_it_is_said_once_that_nobody_runs_it(
     emulator: MemoryEmulator, caplog: pytest.LogCaptureFixture, running: str | None
@@ -142,6 +158,25 @@ async def test_an_async_listener_may_stop_it(emulator: MemoryEmulator) -> None:
     await asyncio.sleep(10)
 
     assert (heard, transport.closed) == ([b"x"], True)
+
+
+@virtual
+async def test_an_async_listener_that_catches_its_cancellation_is_the_last_that_hears(
+    emulator: MemoryEmulator,
+) -> None:
+    class Catching:
+        async def acked(self, flight: Flight) -> None:
+            heard.append(flight.data)
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+    heard: list[bytes] = []
+    async with publisher_of(emulator, listener=Catching()) as publisher:
+        for data in (b"1", b"2"):
+            await publisher.publish(TOPIC, data).ack
+        await publisher.stop()
+
+    assert heard == [b"1"]
 
 
 @virtual
@@ -203,9 +238,15 @@ async def test_what_an_async_listener_has_not_heard_has_a_bound(emulator: Memory
             await asyncio.wait([waiting])
 
         assert publisher.queued == 0
-        with pytest.raises(QueueFullError, match="what the listener has not heard yet, 10,000"):
+        with pytest.raises(QueueFullError, match="events 10,000 is reached") as full:
             publisher.publish(TOPIC, b"x")
+        assert full.value.field == "events"
+        many = asyncio.create_task(publisher.publish_many(TOPIC, [b"x"]))
+        await asyncio.sleep(100)
+        assert not many.done()
         await publisher.stop()
+        with pytest.raises(ClosedError):
+            await many
 
 
 async def _departed(flight: Flight) -> Flight:

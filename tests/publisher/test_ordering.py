@@ -16,9 +16,11 @@ from pubsub_aio import (
     PublisherClient,
     PublisherListener,
     PublishTimeoutError,
+    QueueLimit,
     RetryPolicy,
     UnavailableError,
 )
+from pubsub_aio._wire.transport import service_error
 from pubsub_aio.testing import MemoryEmulator
 from tests.publisher.conftest import TOPIC, Answering, Listener, Refusing, publisher_of, stored
 from tests.subscriber.conftest import Tapped, now, virtual
@@ -346,3 +348,51 @@ async def test_a_key_that_fails_again_and_again_is_to_be_resumed_once(
             publisher.resume(TOPIC, "k")
 
         assert len(publisher._runners._fates._resumes) == 1
+
+
+@virtual
+async def test_what_is_refused_when_its_time_is_over_fails_in_order(
+    emulator: MemoryEmulator,
+) -> None:
+    """A batch that is halved in that very moment is not torn apart by it."""
+
+    class Late(Tapped):
+        async def call(self, rpc: str, request: bytes, *, timeout: float) -> bytes:
+            if rpc != "Publish" or self.times("Publish"):
+                return await super().call(rpc, request, timeout=timeout)
+            self.calls.append((now(), rpc, request))
+            await asyncio.sleep(5)
+            for _ in range(3):
+                await asyncio.sleep(0)
+            raise service_error("INVALID_ARGUMENT", "it is too late to say so")
+
+    listener = Again()
+    async with publisher_of(emulator, Late(emulator.transport()), listener=listener) as publisher:
+        listener.publisher = publisher
+        for number in range(4):
+            publisher.publish(TOPIC, b"%d" % number, ordering_key="k", timeout=5)
+        await asyncio.sleep(20)
+
+        assert stored(emulator) == [b"%d" % number for number in range(4)]
+
+
+@virtual
+async def test_many_of_a_key_do_not_go_on_behind_one_of_them_that_failed(
+    emulator: MemoryEmulator,
+) -> None:
+    """Though the key was resumed while the rest waited for room."""
+    transport = Answering(emulator.transport(), (1, None), (1, "INTERNAL"))
+    async with publisher_of(
+        emulator,
+        transport,
+        queue=QueueLimit(max_messages=4),
+        batching=Batching(max_messages=1),
+        max_in_flight=1,
+        resume_after=0,
+    ) as publisher:
+        data = [b"%d" % number for number in range(12)]
+        flights = await publisher.publish_many(TOPIC, data, ordering_key="k")
+
+        assert [flight.data for flight in flights if flight.error is None] == [b"0"]
+        assert isinstance(flights[-1].error, KeyPausedError)
+    assert stored(emulator) == [b"0"]

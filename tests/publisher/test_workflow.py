@@ -12,6 +12,7 @@ import pytest
 
 from pubsub_aio import (
     ConfigError,
+    Flight,
     InvalidRequestError,
     NoResponseFromTopicError,
     NotFoundError,
@@ -129,6 +130,24 @@ async def test_startup_is_patient_with_a_server_that_does_not_answer(
 
 
 # Topics
+
+
+@virtual
+async def test_a_topic_that_was_refused_is_looked_up_again_for_what_its_listener_publishes(
+    emulator: MemoryEmulator,
+) -> None:
+    """R9."""
+
+    class Again:
+        def completed_exceptionally(self, flight: Flight) -> None:
+            if flight.data == b"first":
+                publisher.publish("missing", b"second")
+
+    tap = Tapped(emulator.transport())
+    async with publisher_of(emulator, tap, listener=Again()) as publisher:
+        publisher.publish("missing", b"first")
+        await asyncio.sleep(1)
+    assert [rpc for _, rpc, _ in tap.calls] == ["GetTopic", "GetTopic"]
 
 
 @virtual
