@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import math
 import re
@@ -275,6 +276,24 @@ async def test_who_asks_what_is_known_already_need_not_listen(emulator: MemoryEm
         await asyncio.sleep(1)
 
         assert flight.ack.done()
+
+
+@virtual
+async def test_who_waits_for_an_ack_is_not_forgotten(emulator: MemoryEmulator) -> None:
+    """Though nobody else knows the task that does."""
+    emulator.faults.delay("Publish", 2)
+    ids = []
+
+    async def wait(flight: Flight) -> None:
+        ids.append(await flight.ack)
+
+    async with publisher_of(emulator) as publisher:
+        asyncio.create_task(wait(publisher.publish(TOPIC, b"x")))  # noqa: RUF006 - that is the point
+        await asyncio.sleep(1)
+        gc.collect()
+        await asyncio.sleep(2)
+
+    assert [emulator.message(each).data for each in ids] == [b"x"]
 
 
 @virtual
