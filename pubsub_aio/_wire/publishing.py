@@ -62,6 +62,11 @@ def encode(data: bytes, attributes: Mapping[str, str] | None, ordering_key: str)
         size += len(head)
         if not attributes:
             return b"".join((_TAG_2[size], head, data))
+        if len(attributes) == 1:  # as most have, if any
+            ((key, value),) = attributes.items()
+            content = value.encode()
+            start = _heads[key][len(content)]
+            return b"".join((_TAG_2[size + len(start) + len(content)], head, data, start, content))
         tail = b""
         for key, value in attributes.items():
             content = value.encode()
