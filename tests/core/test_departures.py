@@ -176,6 +176,20 @@ def test_a_key_of_which_all_was_taken_back_is_forgotten() -> None:
     assert len(departures) == 0
 
 
+def test_what_was_taken_back_is_not_remembered_however_long_nothing_leaves() -> None:
+    departures = queue(max_latency=3_600.0)
+    (first,) = put(departures, "first")
+    for number in range(1_000):
+        passengers = put(departures, *(f"{number} {name}" for name in "abcd"))
+        for one in passengers:
+            departures.withdraw(one)
+
+    lane = first.batch.lane
+    assert len(lane.batches) < 100
+    assert sum(len(batch.passengers) for batch in lane.batches) < 100
+    assert (departures.count, take_all(departures, now=3_600.0)) == (1, ["first"])
+
+
 def test_nothing_departs_to_a_topic_that_is_not_known_yet() -> None:
     """R9: what was blocked goes as soon as it is not."""
     departures = queue()
@@ -262,6 +276,18 @@ def test_lanes_with_nothing_to_do_can_be_forgotten() -> None:
     departures.forget_idle()
     assert len(departures) == 1
     assert take_all(departures) == ["c"]
+
+
+def test_what_was_refused_is_not_remembered_behind_a_batch_that_waits() -> None:
+    departures = queue(max_latency=3_600.0)
+    put(departures, "quiet", topic="quiet")
+    for _ in range(1_000):
+        put(departures, "a")
+        assert take(departures) == []
+        assert len(departures.refuse("t")) == 1
+
+    assert len(departures._aging) < 100
+    assert take(departures, now=3_600.0) == ["quiet"]
 
 
 def test_what_has_left_is_not_remembered_behind_a_batch_that_waits() -> None:

@@ -295,13 +295,17 @@ class Model:
 
     def unblock(self, random: Random) -> None:
         topic = random.choice(TOPICS)
-        self.blocked.discard(topic)
         if random.random() < 0.5:
-            note(f"{topic} is unblocked")
-            self.queue.unblock(topic)
-            self.woken = True
+            self.refuse(topic)
             return
+        note(f"{topic} is unblocked")
+        self.blocked.discard(topic)
+        self.queue.unblock(topic)
+        self.woken = True
+
+    def refuse(self, topic: str) -> None:
         note(f"{topic} is refused")
+        self.blocked.discard(topic)
         for batches in self.queue.refuse(topic):
             assert {(batch.lane.topic, batch.lane) for batch in batches} == {
                 (topic, batches[0].lane)
@@ -332,7 +336,9 @@ class Model:
     # Now and then
 
     def now_and_then(self, random: Random) -> None:
-        action = random.choice(["flush", "stop", "resume", "rush", "churn", "forget", "give up"])
+        action = random.choice(
+            ["flush", "stop", "resume", "rush", "churn", "refusals", "forget", "give up"]
+        )
         note(action)
         if action == "flush":
             self.flush()
@@ -348,16 +354,18 @@ class Model:
         elif action == "give up":
             self.lent.clear()  # as a publisher does when something departs
         else:
-            self.rush(taken=action == "rush")
+            self.rush(action)
 
-    def rush(self, *, taken: bool) -> None:
-        """Much comes and goes, maybe while something else waits."""
+    def rush(self, ending: str) -> None:
+        """Much comes and leaves, is taken back or refused, maybe while something else waits."""
         for _ in range(40):
             made = self.made
             self.publish("v", "", USUAL, 1)
             self.publish("v", "", USUAL, self.max_bytes)
-            if taken:
+            if ending != "churn":
                 self.take_what_may_go()
+            if ending == "refusals":
+                self.refuse("v")
             for one in [one for one in self.line("v", "", USUAL) if one.number > made]:
                 self.take_back(one)
 

@@ -901,6 +901,24 @@ async def test_stopping_ends_every_flight_at_once(emulator: MemoryEmulator) -> N
     assert listener.events(b"unsent") == ["completed_exceptionally"]
 
 
+@virtual
+async def test_what_was_answered_in_the_last_moment_is_acked(emulator: MemoryEmulator) -> None:
+    """M24: the answer has come when the publisher is stopped, and nobody was told yet."""
+    stops = []
+
+    class Stopping(Tapped):
+        async def call(self, rpc: str, request: bytes, *, timeout: float) -> bytes:
+            reply = await super().call(rpc, request, timeout=timeout)
+            if rpc == "Publish":
+                stops.append(asyncio.create_task(publisher.stop()))
+            return reply
+
+    async with publisher_of(emulator, Stopping(emulator.transport())) as publisher:
+        flight = publisher.publish(TOPIC, b"x")
+        assert emulator.message(await flight.ack).data == b"x"
+        await asyncio.gather(*stops)
+
+
 async def _departed(flight: Flight) -> Flight:
     return await flight
 

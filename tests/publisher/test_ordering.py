@@ -231,6 +231,25 @@ async def test_nothing_overtakes_a_part_of_a_batch_that_was_refused(
 
 
 @virtual
+async def test_a_part_of_a_batch_that_has_timed_out_meanwhile_is_not_sent(
+    emulator: MemoryEmulator,
+) -> None:
+    """M28: a batch that was refused is sent in halves, and time is up during the first."""
+    emulator.faults.fail("Publish", "INVALID_ARGUMENT")
+    emulator.faults.delay("Publish", 8)
+    tap = Tapped(emulator.transport())
+    async with publisher_of(emulator, tap) as publisher:
+        flights = [publisher.publish(TOPIC, b"%d" % n, ordering_key="k") for n in range(4)]
+        for flight in flights:
+            with pytest.raises(PublishTimeoutError):
+                await flight.ack
+        await asyncio.sleep(60)
+
+    assert tap.times("Publish") == [0, 0]
+    assert stored(emulator) == [b"0", b"1"]
+
+
+@virtual
 async def test_who_is_told_of_a_failure_may_resume_the_key(emulator: MemoryEmulator) -> None:
     """It is paused already when the listener hears of it."""
 
