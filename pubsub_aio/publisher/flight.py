@@ -86,9 +86,8 @@ class Interest:
 
     def new_ack(self, loop: asyncio.AbstractEventLoop | None) -> Ack:
         """Another future."""
-        if (
-            len(self.acks) & (len(self.acks) - 1) == 0
-        ):  # now and then, what is of no use is forgotten
+        asked = len(self.acks)
+        if asked & (asked - 1) == 0:  # now and then what is of no use is forgotten
             self.acks = [ref(ack) for ack in self.pending()]
             self.held[:] = [ack for ack in self.held if not ack.done()]
         ack = Ack(self.held, loop)

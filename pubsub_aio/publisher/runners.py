@@ -27,6 +27,7 @@ from pubsub_aio.publisher.listening import Listening
 from pubsub_aio.publisher.look_ups import LookUps
 from pubsub_aio.publisher.options import Options
 from pubsub_aio.publisher.queue import Queue, apart
+from pubsub_aio.publisher.raising import bare
 from pubsub_aio.publisher.sending import Landing, Sending
 from pubsub_aio.publisher.sites import Sites
 from pubsub_aio.publisher.startup import Startup
@@ -116,11 +117,14 @@ class Runners:
 
     def _say_who_is_missing(self) -> None:
         missing = [f"{name}()" for name in self._news if name not in self._running]
-        if missing and not self.will_run:
+        waiting = self._departures.count + self.flights.in_flight
+        if not waiting:
+            self._hint = None
+        elif missing and not self.will_run:
             log.warning(
                 "%d message(s) wait, and nobody runs %s: start() the publisher, use it in "
                 "`async with`, or run both runners in tasks",
-                self._departures.count + self.flights.in_flight,
+                waiting,
                 " nor ".join(missing),
             )
 
@@ -309,7 +313,7 @@ class Runners:
         error: PubSubError,
     ) -> None:
         """Some flights, each with its bytes, are not taken any more."""
-        self._fates.drop(apart(lane, terms, flights), error)
+        self._fates.drop(apart(lane, terms, flights), bare(error))
 
     # After
 

@@ -420,4 +420,5 @@ async def test_many_of_a_key_do_not_go_on_behind_one_of_them_that_failed(
 
         assert [flight.data for flight in flights if flight.error is None] == [b"0"]
         assert isinstance(flights[-1].error, KeyPausedError)
+        assert flights[-1].error.__traceback__ is None  # it would keep all of them alive
     assert stored(emulator) == [b"0"]
