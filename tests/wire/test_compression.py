@@ -110,14 +110,23 @@ async def test_the_loop_compresses_what_is_small_and_a_thread_what_is_large(
     assert [thread is here for thread in compressing.threads] == [True, False]
 
 
-async def test_other_calls_are_made_while_one_is_compressed(
+@contextlib.asynccontextmanager
+async def while_compressing(
     emulator: Emulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+) -> AsyncIterator[tuple[Compressing, CompressingTransport, asyncio.Task[None]]]:
+    """While a publish over REST compresses, which ends when it may."""
     compressing = Compressing(monkeypatch)
     compressing.may_end.clear()
     async with opened("rest", emulator) as (transport, _), asyncio.timeout(WITHIN):
         publishing = asyncio.create_task(publish(transport, LARGE))
         await compressing.begun.wait()
+        yield compressing, transport, publishing
+
+
+async def test_other_calls_are_made_while_one_is_compressed(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with while_compressing(emulator, monkeypatch) as (compressing, transport, publishing):
         get = schema.GetTopicRequest(topic=TOPIC).SerializeToString()
         await transport.call("GetTopic", get, timeout=WITHIN)
         assert not publishing.done()
@@ -130,11 +139,7 @@ async def test_other_calls_are_made_while_one_is_compressed(
 async def test_who_is_cancelled_or_out_of_time_does_not_wait_and_nothing_is_sent(
     emulator: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compressing = Compressing(monkeypatch)
-    compressing.may_end.clear()
-    async with opened("rest", emulator) as (transport, _), asyncio.timeout(WITHIN):
-        publishing = asyncio.create_task(publish(transport, LARGE))
-        await compressing.begun.wait()
+    async with while_compressing(emulator, monkeypatch) as (compressing, transport, publishing):
         publishing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await publishing
