@@ -87,9 +87,7 @@ class PublisherClient(PublisherLife):
         ordering_key: str = "",
         retry: RetryPolicy | Unset | None = UNSET,
         timeout: float | Unset | None = UNSET,
-        deliver_at: None = None,
-        transaction: None = None,
-        expectations: None = None,
+        **unsupported: None,
     ) -> Flight:
         """Publish a message. It returns at once.
 
@@ -102,21 +100,21 @@ class PublisherClient(PublisherLife):
             retry: When to send it again, instead of the publisher's own policy; none for never.
             timeout: Seconds from its departure within which it must be answered, with all retries,
                 instead of the publisher's `wait_timeout`.
-            deliver_at: Refused: Pub/Sub has no delayed messages.
-            transaction: Refused: nor transactional ones.
-            expectations: Refused: nor does it check what was published before.
+            **unsupported: Refused. `deliver_at`, `transaction` and `expectations`, which other
+                systems have, with what to use instead.
 
         Returns:
             The flight. Await it until the message is on its way; await its `ack` for the message
             id. Whoever does neither learns from the listener, or from the log.
 
         Raises:
-            ConfigError: The service would not take it.
+            ConfigError: The service would not take it, or there is no such argument.
+            UnsupportedError: Pub/Sub has no such messages.
             QueueFullError: Too much waits already.
             KeyPausedError: A message of the ordering key failed before.
         """
-        if deliver_at is not None or transaction is not None or expectations is not None:
-            refuse(deliver_at=deliver_at, transaction=transaction, expectations=expectations)
+        if unsupported:
+            refuse(unsupported)
         try:
             batch = self._lent.get(topic)
         except TypeError:

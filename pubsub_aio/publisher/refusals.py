@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Never
 
 from pubsub_aio._wire.publishing import MAX_ATTRIBUTES, encode
 from pubsub_aio.errors import ConfigError, UnsupportedError
@@ -24,14 +23,21 @@ _INSTEAD = {
 }
 
 
-def refuse(**arguments: object) -> Never:
-    """Refuse arguments of `publish` that other systems have.
+def refuse(arguments: Mapping[str, object]) -> None:
+    """Refuse arguments of `publish` that other systems have; but none is no such argument.
 
     Raises:
-        UnsupportedError: It says what to use instead.
+        UnsupportedError: Pub/Sub has nothing of the kind; it says what to use instead.
+        ConfigError: Nobody has it.
     """
-    name = next(name for name, value in arguments.items() if value is not None)
-    raise UnsupportedError(f"{name}: {_INSTEAD[name]}")
+    for name, value in arguments.items():
+        if name not in _INSTEAD:
+            raise ConfigError(
+                f"{name}: publish() has no such argument; what is an attribute of the message "
+                f"goes into attributes={{{name!r}: ...}}"
+            )
+        if value is not None:
+            raise UnsupportedError(f"{name}: {_INSTEAD[name]}")
 
 
 def own_fault(

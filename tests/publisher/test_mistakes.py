@@ -154,7 +154,12 @@ def options(request: pytest.FixtureRequest) -> Iterator[PublisherOptions]:
         ({"attributes": "ab"}, f"{NO_ATTRIBUTES}'ab'"),
         ({"attributes": 5}, f"{NO_ATTRIBUTES}5"),
         ({"attributes": [("a", "b")]}, f"{NO_ATTRIBUTES}[('a', 'b')]"),
+        ({"attributes": "a"}, f"{NO_ATTRIBUTES}'a'"),
+        ({"attributes": {"a"}}, f"{NO_ATTRIBUTES}{{'a'}}"),
         ({"attributes": {"a": 5}}, "attributes['a'] must be a string, not 5"),
+        ({"attributes": {"a": "\udc00"}}, "attributes['a'] must be text that can be UTF-8"),
+        ({"attributes": {"a": "v" * 1_025}}, "attributes['a'] has 1,025 bytes, more than"),
+        ({"attributes": {"": "a"}}, "attributes: a key must not be empty"),
         ({"attributes": {5: "a"}}, "attributes: a key must be a string, not 5"),
         (
             {"attributes": MANY | {"one": "more"}},
@@ -163,6 +168,12 @@ def options(request: pytest.FixtureRequest) -> Iterator[PublisherOptions]:
         ({"ordering_key": 5}, "ordering_key must be a string, not 5"),
         ({"retry": 3}, "retry must be a RetryPolicy or None, not 3"),
         ({"timeout": "1"}, "timeout must be a number, not '1'"),
+        (
+            {"color": "red"},
+            "color: publish() has no such argument; what is an attribute of the message goes into "
+            "attributes={'color': ...}",
+        ),
+        ({"color": None}, "color: publish() has no such argument"),
     ],
 )
 @virtual
