@@ -35,12 +35,14 @@ def _varint(number: int) -> bytes:
 
 
 _VARINTS = [_varint(number) for number in range(1 << 14)]
-_TAG_1 = [b"\x0a" + size for size in _VARINTS]
-_TAG_2 = [b"\x12" + size for size in _VARINTS]
 
-# For each name of an attribute, what comes before a value of 0, 1, 2 and so on bytes. There are few
-# names, and they are checked once.
-_heads: dict[str, list[bytes]] = {}
+# What comes before a value, by its length in bytes; longer ones are out of the ordinary.
+MESSAGE = [b"\x12" + size for size in _VARINTS]
+"""Before a message."""
+DATA = [b"", *(b"\x0a" + size for size in _VARINTS[1:])]
+"""Before the data of a message."""
+ATTRIBUTE: dict[str, list[bytes]] = {}
+"""Before the value of an attribute, by its name. There are few names, and they are checked once."""
 
 
 def varint(number: int) -> bytes:
@@ -55,25 +57,17 @@ def encode(data: bytes, attributes: Mapping[str, str] | None, ordering_key: str)
         ConfigError: The service would not take it; the field is named.
     """
     try:
-        size = len(data)
-        if ordering_key or type(data) is not bytes or not size:
+        if ordering_key or type(data) is not bytes or not (data or attributes):
             return _encode(data, attributes, ordering_key)
-        head = _TAG_1[size]
-        size += len(head)
-        if not attributes:
-            return b"".join((_TAG_2[size], head, data))
-        if len(attributes) == 1:  # as most have, if any
-            ((key, value),) = attributes.items()
-            content = value.encode()
-            start = _heads[key][len(content)]
-            return b"".join((_TAG_2[size + len(start) + len(content)], head, data, start, content))
         tail = b""
-        for key, value in attributes.items():
-            content = value.encode()
-            tail += _heads[key][len(content)] + content
-        if len(attributes) > MAX_ATTRIBUTES:
-            return _encode(data, attributes, ordering_key)
-        return b"".join((_TAG_2[size + len(tail)], head, data, tail))
+        if attributes:
+            for name, value in attributes.items():
+                content = value.encode()
+                tail += ATTRIBUTE[name][len(content)] + content
+            if len(attributes) > MAX_ATTRIBUTES:
+                return _encode(data, attributes, ordering_key)
+        head = DATA[len(data)]
+        return b"".join((MESSAGE[len(head) + len(data) + len(tail)], head, data, tail))
     except (AttributeError, LookupError, TypeError, ValueError):
         return _encode(data, attributes, ordering_key)
 
@@ -100,13 +94,13 @@ def decode(wire: bytes) -> schema.PubsubMessage:
 
 def request(topic: str, wires: Iterable[bytes]) -> bytes:
     """A PublishRequest of encoded messages."""
-    return b"".join((_field(b"\x0a", topic.encode()), *wires))
+    return b"".join([_field(b"\x0a", topic.encode()), *wires])
 
 
 def message_ids(reply: bytes, count: int) -> list[str] | None:
     """The ids in a PublishResponse; none if it is not an answer to so many messages."""
     try:
-        found = list(schema.PublishResponse.FromString(reply).message_ids)
+        found = schema.PublishResponse.FromString(reply).message_ids[:]
     except DecodeError:
         return None
     return found if len(found) == count else None
@@ -142,10 +136,10 @@ def _attribute(key: str, value: str) -> bytes:
             f"attributes: keys that begin with {RESERVED!r} are reserved, rename {key!r}"
         )
     content = _text(f"attributes[{key!r}]", value, MAX_VALUE_BYTES)
-    if key not in _heads:
-        if len(_heads) >= _MAX_NAMES:
-            _heads.clear()
-        _heads[key] = [_head(name, size) for size in range(_SHORT)]
+    if key not in ATTRIBUTE:
+        if len(ATTRIBUTE) >= _MAX_NAMES:
+            ATTRIBUTE.clear()
+        ATTRIBUTE[key] = [_head(name, size) for size in range(_SHORT)]
     return _head(name, len(content)) + content
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Self, Unpack
 
-from pubsub_aio._wire.publishing import encode
+from pubsub_aio._wire.publishing import ATTRIBUTE, DATA, MESSAGE, encode
 from pubsub_aio._wire.transport import Transport
 from pubsub_aio.config import FLIGHT_ID, PUBLISHER_ID, RetryPolicy
 from pubsub_aio.errors import KeyPausedError, PubSubError
@@ -128,12 +128,22 @@ class PublisherClient(PublisherLife):
         ):
             return self._publish(topic, data, attributes, ordering_key, retry, timeout)
         # As for nearly all messages: what follows is what `_publish` would do, without a call.
-        wire = encode(data, attributes, "")
+        wire = None
+        try:
+            if attributes and len(attributes) == 1 and type(data) is bytes:  # as most, if any
+                (name,) = attributes
+                value = attributes[name].encode()
+                before_data, before_value = DATA[len(data)], ATTRIBUTE[name][len(value)]
+                size = len(before_data) + len(data) + len(before_value) + len(value)
+                wire = b"".join((MESSAGE[size], before_data, data, before_value, value))
+        except (AttributeError, LookupError, TypeError, ValueError):
+            wire = None  # a mistake, or longer than most
+        if wire is None:
+            wire = encode(data, attributes, "")
         size = batch.size + len(wire)
         if size > batch.max_size:
             return self._publish(topic, data, attributes, ordering_key, retry, timeout)
         flight = Flight()
-        flight.number = next(self._numbers)
         flight.interest = None
         flight.batch = batch
         passengers = batch.passengers
@@ -182,7 +192,6 @@ class PublisherClient(PublisherLife):
     ) -> tuple[Flight, bytes]:
         """A message as a flight and as bytes."""
         flight = Flight()
-        flight.number = next(self._numbers)
         flight.interest = None
         if not self._marks:
             return flight, encode(data, attributes, ordering_key)
@@ -202,7 +211,7 @@ class PublisherClient(PublisherLife):
         """Attributes by which a message is known elsewhere."""
         marks = {}
         if self._options.send_flight_id:
-            marks[FLIGHT_ID] = f"{self._options.id_prefix}-{flight.number}"
+            marks[FLIGHT_ID] = flight.take_id(self._queue)
             if self._publisher_id:
                 marks[PUBLISHER_ID] = self._publisher_id
         if self._runners.traces is not None:
@@ -320,7 +329,6 @@ class PublisherClient(PublisherLife):
                     else:
                         wire = encode(data, own, ordering_key)
                         flight = Flight()
-                        flight.number = next(self._numbers)
                         flight.interest = None
                 except (TypeError, ValueError) as error:
                     raise fault_of(len(flights), error) from error

@@ -18,8 +18,6 @@ from pubsub_aio.publisher.raising import twin
 if TYPE_CHECKING:
     from pubsub_aio.publisher.queue import Queue
 
-_Future = asyncio.Future
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishOptions:
@@ -106,16 +104,13 @@ class Flight:
     """
 
     # There are many, and they live for a while: what they do not hold costs nothing.
-    __slots__ = ("batch", "index", "interest", "number")
+    __slots__ = ("_id", "batch", "index", "interest")
 
     batch: Batch[Flight]
     """With which others it goes, and what became of them. The library's own."""
 
     index: int
     """Its place among these. The library's own."""
-
-    number: int
-    """Which one it is of its publisher's, from 1 on."""
 
     interest: Interest | None
     """Who is interested. The library's own."""
@@ -130,8 +125,19 @@ class Flight:
 
     @property
     def id(self) -> str:
-        """Its own id, `<id_prefix>-<number>`; the message's id on the server is `ack`'s result."""
-        return f"{self._terms.queue.id_prefix}-{self.number}"
+        """Its own id, `<id_prefix>-<number>`; the message's id on the server is `ack`'s result.
+
+        Numbers are given as ids are asked for, from 1 on: most flights need none.
+        """
+        try:
+            return self._id
+        except AttributeError:
+            return self.take_id(self._terms.queue)
+
+    def take_id(self, queue: Queue) -> str:
+        """Have an id, of a publisher whose queue that is. The library's own."""
+        self._id = queue.new_id()
+        return self._id
 
     @property
     def topic(self) -> str:
@@ -191,9 +197,9 @@ class Flight:
         batch = self.batch
         ids = batch.message_ids
         if ids is not None:  # as for most of a batch when the first of it is awaited
-            ack: asyncio.Future[str] = _Future(loop=batch.options.queue.loop)  # type: ignore[attr-defined]
-            ack.set_result(ids[self.index])
-            return ack
+            landed: asyncio.Future[str] = batch.options.queue.new_future()  # type: ignore[attr-defined]
+            landed.set_result(ids[self.index])
+            return landed
         ack = self.interest_of().new_ack(self._terms.queue.loop)
         batch.asked_for = True
         self.tell()

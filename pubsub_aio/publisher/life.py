@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import itertools
 import logging
 import secrets
 from collections.abc import Iterable, Sequence
@@ -58,7 +57,6 @@ class PublisherLife:
         self._runners.take_in = self._runners.listening.on_lost = self._routes.lent.clear
         self._lent = self._routes.lent
         self._thread = 0
-        self._numbers = itertools.count(1)
         self._marks = self._options.send_flight_id or self._runners.traces is not None
         self._root: asyncio.Task[None] | None = None
         self._settings = {
@@ -191,7 +189,8 @@ class PublisherLife:
                 "function"
             ) from None
         if self._queue.loop is None:
-            self._queue.loop, self._thread = running, get_ident()
+            self._queue.serve(running)
+            self._thread = get_ident()
         elif self._queue.loop is not running:
             raise WrongLoopError(
                 "this publisher serves another event loop, the first that it was used in: make one "

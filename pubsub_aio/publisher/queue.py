@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 
 from pubsub_aio._core.departures import Departures
@@ -31,9 +33,11 @@ class Queue:
             max_latency=batching.max_latency,
         )
         self.limit = limit
-        self.id_prefix = id_prefix
+        self._id_prefix = id_prefix
+        self._numbers = itertools.count(1)
         self.adds = adds
         self.loop: asyncio.AbstractEventLoop | None = None
+        self.new_future: Callable[[], asyncio.Future[str]] = asyncio.Future
         self.on_withdrawn: Callable[[Batch[Flight], BaseException], None] = lambda *_: None
         """Called with flights that were taken back, and what to say to whoever asks for them."""
         self.hopeful = 0
@@ -42,6 +46,15 @@ class Queue:
         self.departures.max_count, self.departures.max_size = limit.max_messages, limit.max_bytes
         self._room = asyncio.Event()
         self._closed = False
+
+    def serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Be the queue of a publisher in that loop."""
+        self.loop = loop
+        self.new_future = functools.partial(asyncio.Future, loop=loop)
+
+    def new_id(self) -> str:
+        """An id for a flight."""
+        return f"{self._id_prefix}-{next(self._numbers)}"
 
     def full_error(self) -> QueueFullError:
         """What to say when nothing more is taken."""

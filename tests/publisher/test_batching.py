@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import re
+from array import array
 from dataclasses import replace
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from pubsub_aio import Batching, ConfigError, PublisherClient, RetryPolicy, Setting
 from pubsub_aio._wire import schema
-from pubsub_aio.testing import MemoryEmulator
+from pubsub_aio._wire.publishing import encode
+from pubsub_aio.testing import MemoryEmulator, run_scenario
 from tests.publisher.conftest import TOPIC, publisher_of, stored
 from tests.subscriber.conftest import Tapped, now, virtual
+from tests.wire.test_publishing import attributes
 
 
 def sizes(tap: Tapped) -> list[int]:
@@ -35,6 +40,39 @@ async def test_what_is_published_at_once_goes_together(emulator: MemoryEmulator)
             b"%d" % number for number in range(250)
         ]
     assert sizes(tap) == [100, 100, 50]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.binary(max_size=300), st.none() | attributes).filter(any), max_size=5))
+@example([(b"", {"a": ""}), (b"x", {"a": "v" * 255}), (b"x", {"a": "ü" * 128})])
+@example([(bytes(size), {"a": "b"}) for size in (127, 128, 16_370, 16_383, 16_384)])
+@example([(b"x", {"a": "b"}), (b"x", {"a": "b", "c": "d"}), (b"x", {}), (b"x", None)])
+def test_a_message_that_joins_others_is_the_same(
+    sent: list[tuple[bytes, dict[str, str] | None]],
+) -> None:
+    """Then it is not encoded where all others are."""
+
+    async def scenario(emulator: MemoryEmulator) -> None:
+        async with publisher_of(emulator, max_in_flight=1_000) as publisher:
+            for data, pairs in [(b"first", None), *sent, *sent]:  # names are known then
+                flight = publisher.publish(TOPIC, data, attributes=pairs)
+                assert flight.batch.wires[flight.index] == encode(data, pairs, "")
+                assert (flight.data, flight.attributes) == (data, pairs or {})
+        found = [(message.data, message.attributes) for message in emulator.messages(TOPIC)]
+        assert found[1:] == [(data, pairs or {}) for data, pairs in [*sent, *sent]]
+
+    run_scenario(scenario)
+
+
+@virtual
+async def test_other_kinds_of_bytes_that_join_others_are_bytes(emulator: MemoryEmulator) -> None:
+    numbers = array("I", [1, 2])
+    kinds = [bytearray(b"tea"), memoryview(b"tea"), memoryview(numbers)]
+    async with publisher_of(emulator, max_in_flight=1_000) as publisher:
+        for data in (b"first", *kinds):
+            publisher.publish(TOPIC, data, attributes={"a": "b"})  # type: ignore[arg-type]
+
+    assert stored(emulator) == [b"first", b"tea", b"tea", numbers.tobytes()]
 
 
 @virtual

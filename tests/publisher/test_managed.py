@@ -134,6 +134,19 @@ async def test_a_flight_holds_what_was_published(emulator: MemoryEmulator) -> No
 
 
 @virtual
+async def test_numbers_are_given_as_ids_are_asked_for(emulator: MemoryEmulator) -> None:
+    """M16: a flight has its id for good, and no other flight has it."""
+    async with publisher_of(emulator, id_prefix="me") as publisher:
+        flights = [publisher.publish(TOPIC, b"x") for _ in range(3)]
+        flights += await publisher.publish_many(TOPIC, [b"y"] * 2)
+        asked = [flights[2].id, flights[4].id, flights[2].id]
+
+        assert asked == ["me-1", "me-2", "me-1"]
+        assert len({flight.id for flight in flights}) == 5
+        assert [flights[2].id, flights[4].id, flights[2].id] == asked
+
+
+@virtual
 async def test_publishing_is_awaited_until_the_message_is_on_its_way(
     emulator: MemoryEmulator,
 ) -> None:
@@ -1301,7 +1314,7 @@ async def test_what_other_systems_have_is_refused_with_what_to_use_instead(
         for _ in range(3):
             with pytest.raises(UnsupportedError, match=re.escape(instead)):
                 publisher.publish(TOPIC, b"y", **arguments)  # type: ignore[arg-type]
-            publisher.publish(TOPIC, b"x")
+            publisher.publish(TOPIC, b"x", **dict.fromkeys(arguments))  # type: ignore[arg-type]
     assert stored(emulator) == [b"x"] * 3
 
 

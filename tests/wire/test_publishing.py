@@ -61,7 +61,7 @@ def test_names_that_are_remembered_are_bounded() -> None:
     for number in range(5_000):
         publishing.encode(b"x", {f"name-{number}": "v"}, "")
 
-    assert len(publishing._heads) <= 200
+    assert len(publishing.ATTRIBUTE) <= 200
 
 
 def test_other_kinds_of_bytes_are_bytes() -> None:
