@@ -59,6 +59,13 @@ def encode(data: bytes, attributes: Mapping[str, str] | None, ordering_key: str)
     try:
         if ordering_key or type(data) is not bytes or not (data or attributes):
             return _encode(data, attributes, ordering_key)
+        head = DATA[len(data)]
+        if attributes and len(attributes) == 1:  # as most have, if any; `publish` does the same
+            (name,) = attributes
+            content = attributes[name].encode()
+            start = ATTRIBUTE[name][len(content)]
+            size = len(head) + len(data) + len(start) + len(content)
+            return b"".join((MESSAGE[size], head, data, start, content))
         tail = b""
         if attributes:
             for name, value in attributes.items():
@@ -66,7 +73,6 @@ def encode(data: bytes, attributes: Mapping[str, str] | None, ordering_key: str)
                 tail += ATTRIBUTE[name][len(content)] + content
             if len(attributes) > MAX_ATTRIBUTES:
                 return _encode(data, attributes, ordering_key)
-        head = DATA[len(data)]
         return b"".join((MESSAGE[len(head) + len(data) + len(tail)], head, data, tail))
     except (AttributeError, LookupError, TypeError, ValueError):
         return _encode(data, attributes, ordering_key)
