@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
-from contextvars import Context
+from collections.abc import Generator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 from weakref import ref
 
 from pubsub_aio._core.outgoing import Batch
 from pubsub_aio._wire import publishing
 from pubsub_aio.config import RetryPolicy
+from pubsub_aio.publisher.acks import Ack, KnownAck
 from pubsub_aio.publisher.raising import twin
 
 if TYPE_CHECKING:
@@ -40,27 +40,6 @@ class Terms:
     retry: RetryPolicy | None
     timeout: float | None
     queue: Queue
-
-
-class Ack(asyncio.Future[str]):
-    """A future of a flight, which is kept alive by it as soon as somebody waits. The library's own.
-
-    Args:
-        held: Where it is held then.
-        loop: The publisher's.
-    """
-
-    def __init__(self, held: list[Ack], loop: asyncio.AbstractEventLoop | None) -> None:
-        super().__init__(loop=loop)
-        self._held = held
-
-    def add_done_callback(
-        self, fn: Callable[[Self], object], /, *, context: Context | None = None
-    ) -> None:
-        """Have something called when it is done, as whoever awaits it does."""
-        if not self.done():
-            self._held.append(self)
-        super().add_done_callback(fn, context=context)
 
 
 class Interest:
@@ -197,9 +176,10 @@ class Flight:
         batch = self.batch
         ids = batch.message_ids
         if ids is not None:  # as for most of a batch when the first of it is awaited
-            landed: asyncio.Future[str] = batch.options.queue.new_future()  # type: ignore[attr-defined]
-            landed.set_result(ids[self.index])
-            return landed
+            known: KnownAck = KnownAck()
+            known.message_id = ids[self.index]
+            known.loop = batch.options.queue.loop  # type: ignore[attr-defined]
+            return known
         ack = self.interest_of().new_ack(self._terms.queue.loop)
         batch.asked_for = True
         self.tell()

@@ -189,8 +189,7 @@ class PublisherLife:
                 "function"
             ) from None
         if self._queue.loop is None:
-            self._queue.serve(running)
-            self._thread = get_ident()
+            self._queue.loop, self._thread = running, get_ident()
         elif self._queue.loop is not running:
             raise WrongLoopError(
                 "this publisher serves another event loop, the first that it was used in: make one "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 
@@ -37,7 +36,6 @@ class Queue:
         self._numbers = itertools.count(1)
         self.adds = adds
         self.loop: asyncio.AbstractEventLoop | None = None
-        self.new_future: Callable[[], asyncio.Future[str]] = asyncio.Future
         self.on_withdrawn: Callable[[Batch[Flight], BaseException], None] = lambda *_: None
         """Called with flights that were taken back, and what to say to whoever asks for them."""
         self.hopeful = 0
@@ -46,11 +44,6 @@ class Queue:
         self.departures.max_count, self.departures.max_size = limit.max_messages, limit.max_bytes
         self._room = asyncio.Event()
         self._closed = False
-
-    def serve(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Be the queue of a publisher in that loop."""
-        self.loop = loop
-        self.new_future = functools.partial(asyncio.Future, loop=loop)
 
     def new_id(self) -> str:
         """An id for a flight."""
