@@ -16,7 +16,6 @@ from pubsub_aio._wire import schema
 from pubsub_aio._wire.connection import Connection, find_credentials
 from pubsub_aio._wire.forks import ForkGuard, using_grpc
 from pubsub_aio._wire.keepalive import EMULATOR, SERVICE, Keepalive, Options
-from pubsub_aio._wire.memory import keep_memory
 from pubsub_aio._wire.rpcs import BY_NAME
 from pubsub_aio._wire.transport import Capabilities, service_error
 from pubsub_aio.errors import ClosedError, ServiceError
@@ -100,7 +99,6 @@ class GrpcTransport:
             if self._channels is not None:
                 return
             using_grpc()
-            keep_memory()
             credentials: grpc.ChannelCredentials | None = None
             if self._connection.needs_credentials:
                 found, _ = await asyncio.to_thread(find_credentials, self._connection)

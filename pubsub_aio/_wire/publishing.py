@@ -58,27 +58,28 @@ def encode(data: bytes, attributes: Mapping[str, str] | None, ordering_key: str)
     """
     try:
         if ordering_key or type(data) is not bytes or not (data or attributes):
-            return _encode(data, attributes, ordering_key)
+            return encode_with_care(data, attributes, ordering_key)
         head = DATA[len(data)]
-        if attributes and len(attributes) == 1:  # as most have, if any; `publish` does the same
+        if not attributes:
+            return b"".join((MESSAGE[len(head) + len(data)], head, data))
+        if len(attributes) == 1 and type(attributes) is dict:  # as most, if any; as in `publish`
             (name,) = attributes
             content = attributes[name].encode()
             start = ATTRIBUTE[name][len(content)]
             size = len(head) + len(data) + len(start) + len(content)
             return b"".join((MESSAGE[size], head, data, start, content))
         tail = b""
-        if attributes:
-            for name, value in attributes.items():
-                content = value.encode()
-                tail += ATTRIBUTE[name][len(content)] + content
-            if len(attributes) > MAX_ATTRIBUTES:
-                return _encode(data, attributes, ordering_key)
+        for name, value in attributes.items():
+            content = value.encode()
+            tail += ATTRIBUTE[name][len(content)] + content
+        if len(attributes) > MAX_ATTRIBUTES:
+            return encode_with_care(data, attributes, ordering_key)
         return b"".join((MESSAGE[len(head) + len(data) + len(tail)], head, data, tail))
     except (AttributeError, LookupError, TypeError, ValueError):
-        return _encode(data, attributes, ordering_key)
+        return encode_with_care(data, attributes, ordering_key)
 
 
-def _encode(data: bytes, attributes: Mapping[str, str] | None, ordering_key: str) -> bytes:
+def encode_with_care(data: bytes, attributes: Mapping[str, str] | None, ordering_key: str) -> bytes:
     """The same for a message that is out of the ordinary, or not allowed."""
     content = _as_bytes(data)
     tail = b"" if attributes is None else _attributes(attributes)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from pubsub_aio._wire import schema
 from pubsub_aio._wire.connection import Connection, find_credentials
 from pubsub_aio._wire.forks import ForkGuard
-from pubsub_aio._wire.memory import keep_memory
 from pubsub_aio._wire.rest_json import Answer, as_http, gave_up, parse, refusal
 from pubsub_aio._wire.rpcs import BY_NAME
 from pubsub_aio._wire.transport import Capabilities, PullStream, service_error
@@ -72,7 +71,6 @@ class RestTransport:
         async with self._opening:
             if self._client is not None:
                 return
-            keep_memory()
             if not self._connection.needs_credentials:
                 self._client = _Client(self._connection)
                 return

@@ -37,22 +37,27 @@ class KnownAck(asyncio.Future[str]):
     message, and it would be a tenth of what a message costs.
     """
 
-    __slots__ = ("loop", "message_id")
+    __slots__ = ("_loop", "_result")
 
     __init__ = object.__init__
 
-    message_id: str
-    loop: asyncio.AbstractEventLoop
+    # Debuggers and the like look at these.
+    _loop: asyncio.AbstractEventLoop
+    _result: str
+    _state = "FINISHED"
+    _exception = None
+    _callbacks = None  # type: ignore[assignment] # as it is of one that is done
+    _log_traceback = False
 
     def __await__(self) -> Generator[Never, None, str]:
-        return self.message_id
+        return self._result
         yield  # type: ignore[unreachable] # which makes it a generator
 
     __iter__ = __await__
 
     def result(self) -> str:
         """The message id."""
-        return self.message_id
+        return self._result
 
     def exception(self) -> None:
         """None: it was published."""
@@ -71,13 +76,13 @@ class KnownAck(asyncio.Future[str]):
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         """The publisher's."""
-        return self.loop
+        return self._loop
 
     def add_done_callback(
         self, fn: Callable[[Self], object], /, *, context: Context | None = None
     ) -> None:
         """Have something called in the loop's next turn."""
-        self.loop.call_soon(fn, self, context=context)
+        self._loop.call_soon(fn, self, context=context)
 
     def remove_done_callback(self, fn: Callable[[Self], object], /) -> int:  # noqa: ARG002
         """None is there."""
@@ -92,4 +97,4 @@ class KnownAck(asyncio.Future[str]):
         raise asyncio.InvalidStateError("invalid state")
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} finished result={self.message_id!r}>"
+        return f"<{type(self).__name__} finished result={self._result!r}>"

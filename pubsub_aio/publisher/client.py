@@ -7,14 +7,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Self, Unpack
 
-from pubsub_aio._wire.publishing import ATTRIBUTE, DATA, MESSAGE, encode
+from pubsub_aio._wire.publishing import ATTRIBUTE, DATA, MESSAGE, encode, encode_with_care
 from pubsub_aio._wire.transport import Transport
 from pubsub_aio.config import FLIGHT_ID, PUBLISHER_ID, RetryPolicy
 from pubsub_aio.errors import KeyPausedError, PubSubError
 from pubsub_aio.publisher.flight import Flight, Terms
 from pubsub_aio.publisher.life import PublisherLife
 from pubsub_aio.publisher.options import UNSET, PublisherOptions, Unset, for_throughput
-from pubsub_aio.publisher.refusals import check_many, fault_of, own_fault, refuse
+from pubsub_aio.publisher.refusals import (
+    Unsupported,
+    check_many,
+    fault_of,
+    own_fault,
+    refuse,
+)
 
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials
@@ -87,7 +93,7 @@ class PublisherClient(PublisherLife):
         ordering_key: str = "",
         retry: RetryPolicy | Unset | None = UNSET,
         timeout: float | Unset | None = UNSET,
-        **unsupported: None,
+        **unsupported: Unpack[Unsupported],
     ) -> Flight:
         """Publish a message. It returns at once.
 
@@ -100,8 +106,8 @@ class PublisherClient(PublisherLife):
             retry: When to send it again, instead of the publisher's own policy; none for never.
             timeout: Seconds from its departure within which it must be answered, with all retries,
                 instead of the publisher's `wait_timeout`.
-            **unsupported: Refused. `deliver_at`, `transaction` and `expectations`, which other
-                systems have, with what to use instead.
+            **unsupported: `deliver_at`, `transaction` and `expectations`, which other systems have,
+                are refused with what to use instead.
 
         Returns:
             The flight. Await it until the message is on its way; await its `ack` for the message
@@ -128,18 +134,17 @@ class PublisherClient(PublisherLife):
         ):
             return self._publish(topic, data, attributes, ordering_key, retry, timeout)
         # As for nearly all messages: what follows is what `_publish` would do, without a call.
-        wire = None
         try:
-            if attributes and len(attributes) == 1 and type(data) is bytes:  # as most, if any
+            if type(attributes) is dict and len(attributes) == 1 and type(data) is bytes:
                 (name,) = attributes
                 value = attributes[name].encode()
                 before_data, before_value = DATA[len(data)], ATTRIBUTE[name][len(value)]
                 size = len(before_data) + len(data) + len(before_value) + len(value)
                 wire = b"".join((MESSAGE[size], before_data, data, before_value, value))
-        except (AttributeError, LookupError, TypeError, ValueError):
-            wire = None  # a mistake, or longer than most
-        if wire is None:
-            wire = encode(data, attributes, "")
+            else:
+                wire = encode(data, attributes, "")
+        except (AttributeError, LookupError, TypeError, UnicodeError):
+            wire = encode_with_care(data, attributes, "")
         size = batch.size + len(wire)
         if size > batch.max_size:
             return self._publish(topic, data, attributes, ordering_key, retry, timeout)
@@ -233,6 +238,7 @@ class PublisherClient(PublisherLife):
         ordering_key: str = "",
         retry: RetryPolicy | Unset | None = UNSET,
         timeout: float | Unset | None = UNSET,
+        **unsupported: Unpack[Unsupported],
     ) -> list[Flight]:
         """Publish many messages; it returns when all of them are on their way.
 
@@ -243,17 +249,23 @@ class PublisherClient(PublisherLife):
             topic: The topic's name.
             messages: For each its data, or a tuple of its data and attributes.
             attributes: What goes with each of them; what a message has itself counts more.
-            ordering_key: As `publish` has it, for all of them.
+            ordering_key: As `publish` has it, for all of them. While they wait for room, what
+                others publish with the key goes ahead of the rest of them.
             retry: As `publish` has it.
             timeout: As `publish` has it.
+            **unsupported: As `publish` has it.
 
         Returns:
             The flights, in order; some may have failed, as their `ack` tells.
 
         Raises:
-            ConfigError: The service would not take one of them; none was published.
+            ConfigError: The service would not take one of them, or there is no such argument; none
+                was published.
+            UnsupportedError: Pub/Sub has no such messages.
             KeyPausedError: A message of the ordering key failed before; none was published.
         """
+        if unsupported:
+            refuse(unsupported)
         self._check_usable()
         self._runners.expect()
         await self._runners.listening.caught_up()

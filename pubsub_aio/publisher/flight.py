@@ -106,7 +106,8 @@ class Flight:
     def id(self) -> str:
         """Its own id, `<id_prefix>-<number>`; the message's id on the server is `ack`'s result.
 
-        Numbers are given as ids are asked for, from 1 on: most flights need none.
+        Numbers are given as ids are asked for, from 1 on: most flights need none, and which number
+        a flight has says nothing of its place.
         """
         try:
             return self._id
@@ -115,7 +116,9 @@ class Flight:
 
     def take_id(self, queue: Queue) -> str:
         """Have an id, of a publisher whose queue that is. The library's own."""
-        self._id = queue.new_id()
+        with queue.naming:  # another thread may ask for it too
+            if not hasattr(self, "_id"):
+                self._id = queue.new_id()
         return self._id
 
     @property
@@ -177,8 +180,9 @@ class Flight:
         ids = batch.message_ids
         if ids is not None:  # as for most of a batch when the first of it is awaited
             known: KnownAck = KnownAck()
-            known.message_id = ids[self.index]
-            known.loop = batch.options.queue.loop  # type: ignore[attr-defined]
+            # A call would cost as much as all of this.
+            known._result = ids[self.index]  # noqa: SLF001
+            known._loop = batch.options.queue.loop  # type: ignore[attr-defined] # noqa: SLF001
             return known
         ack = self.interest_of().new_ack(self._terms.queue.loop)
         batch.asked_for = True

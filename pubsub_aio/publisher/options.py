@@ -43,7 +43,7 @@ class PublisherOptions(TypedDict, total=False):
 
     Attributes:
         id_prefix: Begins the id of each flight, `<id_prefix>-<number>`; random unless told
-            otherwise.
+            otherwise. Numbers are given as ids are asked for, or sent.
         max_in_flight: The most messages that wait for an answer at once, 50.
         max_in_flight_bytes: The most bytes of them, 100 MiB; the request that reaches it is still
             sent.

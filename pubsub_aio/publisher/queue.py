@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 from collections.abc import Callable, Iterable, Sequence
 
 from pubsub_aio._core.departures import Departures
@@ -34,6 +35,8 @@ class Queue:
         self.limit = limit
         self._id_prefix = id_prefix
         self._numbers = itertools.count(1)
+        self.naming = threading.Lock()
+        """Held by whoever gives an id to a flight."""
         self.adds = adds
         self.loop: asyncio.AbstractEventLoop | None = None
         self.on_withdrawn: Callable[[Batch[Flight], BaseException], None] = lambda *_: None

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Mapping
+from typing import TypedDict
 
 from pubsub_aio._wire.publishing import MAX_ATTRIBUTES, encode
 from pubsub_aio.errors import ConfigError, UnsupportedError
+
+_ARGUMENTS = ("attributes", "ordering_key", "retry", "timeout")
 
 _INSTEAD = {
     "deliver_at": (
@@ -23,21 +27,36 @@ _INSTEAD = {
 }
 
 
-def refuse(arguments: Mapping[str, object]) -> None:
-    """Refuse arguments of `publish` that other systems have; but none is no such argument.
+class Unsupported(TypedDict, total=False):
+    """Arguments that other systems have and Pub/Sub has not."""
+
+    deliver_at: None
+    transaction: None
+    expectations: None
+
+
+def refuse(arguments: Unsupported) -> None:
+    """Refuse what is given to `publish` beside its arguments; one that is None is not given.
 
     Raises:
         UnsupportedError: Pub/Sub has nothing of the kind; it says what to use instead.
-        ConfigError: Nobody has it.
+        ConfigError: There is no such argument; it says which there are.
     """
     for name, value in arguments.items():
         if name not in _INSTEAD:
-            raise ConfigError(
-                f"{name}: publish() has no such argument; what is an attribute of the message "
-                f"goes into attributes={{{name!r}: ...}}"
-            )
+            raise ConfigError(f"{name}: there is no such argument; {_hint(name)}")
         if value is not None:
             raise UnsupportedError(f"{name}: {_INSTEAD[name]}")
+
+
+def _hint(name: str) -> str:
+    """What may have been meant by an argument that there is not."""
+    if close := difflib.get_close_matches(name, _ARGUMENTS, n=1):
+        return f"did you mean {close[0]}?"
+    return (
+        f"there are {', '.join(_ARGUMENTS)}, and an attribute of the message goes into "
+        f"attributes={{{name!r}: ...}}"
+    )
 
 
 def own_fault(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import weakref
 from collections.abc import Awaitable, Callable
 
@@ -19,7 +20,7 @@ Ack = asyncio.Future[str]
 
 def known() -> Ack:
     ack: KnownAck = KnownAck()
-    ack.message_id, ack.loop = "17", asyncio.get_running_loop()
+    ack._result, ack._loop = "17", asyncio.get_running_loop()
     return ack
 
 
@@ -68,6 +69,12 @@ async def _known_to_asyncio(ack: Ack) -> object:
         {ack: 1}[ack],
         "finished result='17'" in repr(ack),
     )
+
+
+async def _inspected(ack: Ack) -> object:
+    """As debuggers do."""
+    members = inspect.getmembers(ack, lambda value: not callable(value))
+    return [member for member in members if not member[0].startswith("__")]
 
 
 async def _with_others(ack: Ack) -> object:
@@ -124,6 +131,7 @@ async def _changed(ack: Ack) -> object:
         _awaited,
         _asked,
         _known_to_asyncio,
+        _inspected,
         _with_others,
         _waited_for,
         _without_time,
@@ -139,7 +147,7 @@ async def test_it_is_like_any_other_that_is_done(look: Callable[[Ack], Awaitable
 def test_a_loop_runs_until_it_is_done() -> None:
     loop = asyncio.new_event_loop()
     ack: KnownAck = KnownAck()
-    ack.message_id, ack.loop = "17", loop
+    ack._result, ack._loop = "17", loop
 
     assert loop.run_until_complete(ack) == "17"
     loop.close()

@@ -6,6 +6,7 @@ import asyncio
 import re
 from array import array
 from dataclasses import replace
+from types import MappingProxyType
 
 import pytest
 from hypothesis import example, given, settings
@@ -73,6 +74,21 @@ async def test_other_kinds_of_bytes_that_join_others_are_bytes(emulator: MemoryE
             publisher.publish(TOPIC, data, attributes={"a": "b"})  # type: ignore[arg-type]
 
     assert stored(emulator) == [b"first", b"tea", b"tea", numbers.tobytes()]
+
+
+@virtual
+async def test_a_mapping_is_read_the_same_way_each_time(emulator: MemoryEmulator) -> None:
+    class Loud(dict[str, str]):
+        def __getitem__(self, name: str) -> str:
+            return super().__getitem__(name).upper()
+
+    async with publisher_of(emulator, max_in_flight=1_000) as publisher:
+        kinds = [Loud(a="v"), Loud(a="v"), MappingProxyType({"a": "v"}), Loud(a="v")]
+        for attributes in kinds:
+            publisher.publish(TOPIC, b"x", attributes=attributes)
+        await publisher.publish_many(TOPIC, [(b"x", attributes) for attributes in kinds])
+
+    assert [each.attributes for each in emulator.messages(TOPIC)] == [{"a": "v"}] * 8
 
 
 @virtual

@@ -7,6 +7,8 @@ import gc
 import itertools
 import math
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Self
 
@@ -144,6 +146,31 @@ async def test_numbers_are_given_as_ids_are_asked_for(emulator: MemoryEmulator) 
         assert asked == ["me-1", "me-2", "me-1"]
         assert len({flight.id for flight in flights}) == 5
         assert [flights[2].id, flights[4].id, flights[2].id] == asked
+
+
+@virtual
+async def test_whatever_threads_ask_for_its_id_a_flight_has_one(emulator: MemoryEmulator) -> None:
+    """M16: as when several log a flight."""
+    both = threading.Barrier(2)
+
+    class Slow(str):
+        """Whoever makes an id of it waits for another to do the same, but not for ever."""
+
+        __slots__ = ()
+
+        def __format__(self, spec: str) -> str:
+            try:
+                both.wait(0.2)
+            except threading.BrokenBarrierError:
+                both.reset()
+            return str(self)
+
+    async with publisher_of(emulator, id_prefix=Slow("me")) as publisher:
+        flight = await publisher.publish(TOPIC, b"x")
+        with ThreadPoolExecutor(2) as threads:
+            ids = list(threads.map(lambda _: flight.id, range(2)))
+
+    assert ids == ["me-1", "me-1"]
 
 
 @virtual
@@ -1314,6 +1341,8 @@ async def test_what_other_systems_have_is_refused_with_what_to_use_instead(
         for _ in range(3):
             with pytest.raises(UnsupportedError, match=re.escape(instead)):
                 publisher.publish(TOPIC, b"y", **arguments)  # type: ignore[arg-type]
+            with pytest.raises(UnsupportedError, match=re.escape(instead)):
+                await publisher.publish_many(TOPIC, [b"y"], **arguments)  # type: ignore[arg-type]
             publisher.publish(TOPIC, b"x", **dict.fromkeys(arguments))  # type: ignore[arg-type]
     assert stored(emulator) == [b"x"] * 3
 

@@ -170,10 +170,14 @@ def options(request: pytest.FixtureRequest) -> Iterator[PublisherOptions]:
         ({"timeout": "1"}, "timeout must be a number, not '1'"),
         (
             {"color": "red"},
-            "color: publish() has no such argument; what is an attribute of the message goes into "
-            "attributes={'color': ...}",
+            "color: there is no such argument; there are attributes, ordering_key, retry, timeout, "
+            "and an attribute of the message goes into attributes={'color': ...}",
         ),
-        ({"color": None}, "color: publish() has no such argument"),
+        ({"color": None}, "color: there is no such argument"),
+        (
+            {"orderingkey": "k"},
+            "orderingkey: there is no such argument; did you mean ordering_key?",
+        ),
     ],
 )
 @virtual
