@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import TypedDict
 
@@ -51,6 +50,8 @@ def refuse(arguments: Unsupported) -> None:
 
 def _hint(name: str) -> str:
     """What may have been meant by an argument that there is not."""
+    import difflib
+
     if close := difflib.get_close_matches(name, _ARGUMENTS, n=1):
         return f"did you mean {close[0]}?"
     return (
