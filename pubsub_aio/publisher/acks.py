@@ -34,7 +34,7 @@ class KnownAck(asyncio.Future[str]):
 
     To whoever has it, it is like any other that is done. But asyncio's constructor, which prepares
     for all that may happen to a future, is left out, since nothing will: there is one for each
-    message, and it would be a tenth of what a message costs.
+    message, and it would make each 7 % dearer to publish.
     """
 
     __slots__ = ("_loop", "_result")

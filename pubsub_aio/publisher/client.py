@@ -14,13 +14,7 @@ from pubsub_aio.errors import KeyPausedError, PubSubError
 from pubsub_aio.publisher.flight import Flight, Terms
 from pubsub_aio.publisher.life import PublisherLife
 from pubsub_aio.publisher.options import UNSET, PublisherOptions, Unset, for_throughput
-from pubsub_aio.publisher.refusals import (
-    Unsupported,
-    check_many,
-    fault_of,
-    own_fault,
-    refuse,
-)
+from pubsub_aio.publisher.refusals import Unsupported, check_many, fault_of, own_fault, refuse
 
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials
