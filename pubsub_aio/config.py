@@ -213,6 +213,52 @@ class RetryPolicy:
         return cls(retries=2, wait=(0.25, 0.25, 0.5, 0.5, 3.0, 5.0))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPolicy:
+    """How often a job that fails is tried, and what becomes of one that keeps failing.
+
+    A job has a round of `max_attempts`, with growing waits between them. If all fail it is put on
+    the dead-letter topic of its queue, and after `dead_letter_ttl` it returns to the queue for
+    another round. After `max_resurrections` of these it is given up. So with the defaults a job is
+    tried 3 * (1 + 3) = 12 times.
+    """
+
+    max_attempts: int = 3
+    """How often a job is tried in a round, the first time included."""
+
+    initial_backoff: float = 2.0
+    """Seconds between the first attempt and the second."""
+
+    max_backoff: float = 10.0
+    """The most seconds between two attempts of a round."""
+
+    multiplier: float = 2.0
+    """By how much each wait is longer than the one before."""
+
+    dead_letter_ttl: float = 3.0
+    """Seconds that a job is a dead letter before it returns."""
+
+    max_resurrections: int = 3
+    """How often it returns before it is given up."""
+
+    expires: float = 300.0
+    """Seconds without use after which a queue may be deleted, by a janitor and if that was asked
+    for."""
+
+    dead_letter_expires: float = 300.0
+    """The same for its dead letters, which are never deleted while there are any."""
+
+    def __post_init__(self) -> None:
+        check("max_attempts", self.max_attempts, 1, whole=True)
+        check("initial_backoff", self.initial_backoff, 0, MAX_SECONDS)
+        check("max_backoff", self.max_backoff, self.initial_backoff, MAX_SECONDS)
+        check("multiplier", self.multiplier, 1, MAX_MULTIPLIER)
+        check("dead_letter_ttl", self.dead_letter_ttl, 0, MAX_DEAD_LETTER_TTL)
+        check("max_resurrections", self.max_resurrections, 0, whole=True)
+        check("expires", self.expires, MIN_EXPIRES, MAX_SECONDS)
+        check("dead_letter_expires", self.dead_letter_expires, MIN_EXPIRES, MAX_SECONDS)
+
+
 STATUS_CODES = frozenset(
     {
         *("ABORTED", "ALREADY_EXISTS", "CANCELLED", "DATA_LOSS", "DEADLINE_EXCEEDED"),
@@ -227,6 +273,13 @@ MAX_SECONDS = 1e9
 """The longest time limit; none at all is None."""
 
 MAX_MULTIPLIER = 1e12
+
+MAX_DEAD_LETTER_TTL = 7 * 86_400.0
+"""Dead letters are held for a month by the service, and have to be read before that."""
+
+MIN_EXPIRES = 60.0
+"""A queue that is in use says so five times within its time; more often would take too many
+calls."""
 
 MAX_PUBLISH_MESSAGES = 1_000
 MAX_PUBLISH_BYTES = 10_000_000

@@ -7,7 +7,7 @@ import functools
 import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from pubsub_aio._core.repeats import Claim, Repeats
@@ -41,7 +41,8 @@ class Deduplicator:
     When a publish is tried again because its answer was lost, the server may store the message
     twice. Both have the same value of an attribute, which the publisher gave them. Of these, and of
     deliveries of the same message, one is handled, and the others are acked without being handled.
-    Messages that do not have the attribute, or an empty one, are always handled.
+    Messages that do not have the attribute, or an empty one, are always handled. Several attributes
+    may tell messages apart together; the first of them is the one that a message must have.
 
     An id counts as seen when its message was acked; with `ack_with_response`, when the server has
     confirmed it. If the callback raises or nacks, or the lease ends, the id is free again, and the
@@ -53,8 +54,8 @@ class Deduplicator:
     it. A deduplicator belongs to the first event loop that it is used in.
 
     Args:
-        attribute: The attribute whose value tells one message from another; that of our publisher
-            unless told otherwise.
+        attribute: The attribute whose value tells one message from another, or several; those of
+            our publisher unless told otherwise, `pubsub_aio.jobs.SAME_JOB` for jobs.
         window: Seconds since the ack for which an id is remembered. It should be longer than the
             time between a publish and its last retry, and than the ack deadline.
         max_ids: How many ids are remembered at once. An id takes some 300 bytes, so that 100,000
@@ -66,14 +67,18 @@ class Deduplicator:
 
     def __init__(
         self,
-        attribute: str = FLIGHT_ID,
+        attribute: str | Sequence[str] = FLIGHT_ID,
         *,
         window: float = 600.0,
         max_ids: int = 100_000,
         max_wait: float = 10.0,
     ) -> None:
-        if not isinstance(attribute, str) or not attribute:
-            raise ConfigError(f"attribute must be the name of one, not {attribute!r}")
+        several = isinstance(attribute, Sequence) and not isinstance(attribute, str)
+        names: tuple[str, ...] = tuple(attribute if several else [attribute])  # type: ignore[list-item] # checked below
+        if not names or not all(isinstance(name, str) and name for name in names):
+            raise ConfigError(f"attribute must be the name of one, or several, not {attribute!r}")
+        if names == (FLIGHT_ID,):
+            names += (PUBLISHER_ID,)  # of publishers that were told how ids begin
         check("window", window, 0, above=True)
         check("max_ids", max_ids, 1, whole=True)
         check("max_wait", max_wait, 0, MAX_ACK_DEADLINE)
@@ -83,7 +88,7 @@ class Deduplicator:
         """Repeats that were acked without being handled."""
         self.deferred = 0
         """Repeats that were nacked, because one with their id was still being handled."""
-        self._attribute = attribute
+        self._attribute, self._others = names[0], names[1:]
         self._max_ids = max_ids
         self._max_wait = max_wait
         # Before the window is over, or it would not be known any more.
@@ -242,8 +247,9 @@ class Deduplicator:
     def _value(self, message: Message) -> str:
         """The value that tells a message from others, empty if it has none."""
         value = message.attribute(self._attribute)
-        if value and self._attribute == FLIGHT_ID:  # of publishers that were told how ids begin
-            value += " " + message.attribute(PUBLISHER_ID)
+        if value:
+            for name in self._others:
+                value += " " + message.attribute(name)
         return value
 
     def _belong_here(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +18,11 @@ from pubsub_aio.errors import (
     AlreadyExistsError,
     ClosedError,
     ConfigError,
-    InvalidRequestError,
     NotFoundError,
-    ServiceError,
     UnavailableError,
 )
 from pubsub_aio.message import Message, whole_seconds
+from pubsub_aio.subscriber.adapters import ForAdapters
 from pubsub_aio.subscriber.loops import ClientLoop
 from pubsub_aio.subscriber.pulled import Pulled
 from pubsub_aio.subscriber.reconnect import call_patiently
@@ -36,7 +35,7 @@ _FLUSH_TIMEOUT = 5.0
 log = logging.getLogger("pubsub_aio.subscriber")
 
 
-class SubscriberCalls:
+class SubscriberCalls(ForAdapters):
     """The calls of a `SubscriberClient` that do not subscribe."""
 
     def __init__(
@@ -200,42 +199,6 @@ class SubscriberCalls:
             request.time.FromDatetime(target)
         await self._open()
         await self._transport.call("Seek", request.SerializeToString(), timeout=timeout)
-
-    async def forward(
-        self,
-        topic: str,
-        *,
-        data: bytes,
-        attributes: Mapping[str, str],
-        ordering_key: str,
-        timeout: float = CALL_TIMEOUT,
-    ) -> None:
-        """Publish what was received to another topic. The library's own."""
-        message = schema.PubsubMessage(data=data, attributes=attributes, ordering_key=ordering_key)
-        request = schema.PublishRequest(topic=self.topic_name(topic), messages=[message])
-        await self._ask("Publish", request.SerializeToString(), timeout=timeout)
-
-    async def check_forwarding(self, subscription: str, topic: str, *, name: str) -> None:
-        """Make sure that there is a topic for what is received. The library's own.
-
-        Whoever may not look, or cannot now, is not stopped by that.
-
-        Raises:
-            ConfigError: There is none, or what is published to it comes back.
-        """
-        with contextlib.suppress(ServiceError):
-            look = schema.GetSubscriptionRequest(subscription=subscription)
-            data = await self._ask("GetSubscription", look.SerializeToString())
-            if schema.Subscription.FromString(data).topic == topic:
-                raise ConfigError(f"{name}: the messages come from {topic}; choose another")
-        try:
-            await self._ask("GetTopic", schema.GetTopicRequest(topic=topic).SerializeToString())
-        except NotFoundError as error:
-            raise ConfigError(f"{name}: there is no {topic}; create it first") from error
-        except InvalidRequestError as error:
-            raise ConfigError(f"{name}: {error.message}") from error
-        except ServiceError as error:
-            log.debug("%s: %s cannot be looked up: %s", name, topic, error)
 
     async def _ask(self, rpc: str, request: bytes, *, timeout: float = CALL_TIMEOUT) -> bytes:
         await self._open()

@@ -1,0 +1,30 @@
+"""Jobs on Pub/Sub: they expire, are tried again, become dead letters, return, and are given up.
+
+async with SubscriberClient() as subscriber, PublisherClient() as publisher:
+    queue = JobQueue("reports", subscriber, publisher)
+    await queue.put(b"january")
+    await queue.work(perform)
+"""
+
+from pubsub_aio.config import JobPolicy
+from pubsub_aio.jobs.attributes import SAME_JOB, job_attributes
+from pubsub_aio.jobs.job import Job
+from pubsub_aio.jobs.names import Place, QueueNames
+from pubsub_aio.jobs.options import WorkOptions
+from pubsub_aio.jobs.queue import JobQueue
+from pubsub_aio.jobs.returns import Returns
+from pubsub_aio.jobs.worker import JobWorker, RejectJobError
+
+__all__ = [
+    "SAME_JOB",
+    "Job",
+    "JobPolicy",
+    "JobQueue",
+    "JobWorker",
+    "Place",
+    "QueueNames",
+    "RejectJobError",
+    "Returns",
+    "WorkOptions",
+    "job_attributes",
+]

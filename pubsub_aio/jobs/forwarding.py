@@ -1,0 +1,129 @@
+"""Jobs on their way from a queue to its dead letters and back: published first, then acked."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from pubsub_aio.errors import (
+    ClosedError,
+    ConfigError,
+    InvalidRequestError,
+    NotFoundError,
+    PubSubError,
+    SettleError,
+)
+from pubsub_aio.jobs.attributes import JOB_ID, RESURRECTIONS, resurrections_of
+from pubsub_aio.message import Message
+from pubsub_aio.publisher.client import PublisherClient
+from pubsub_aio.subscriber.dead_letters import notes, with_notes
+
+log = logging.getLogger("pubsub_aio.jobs")
+
+AGAIN_AFTER = 1.0
+"""Seconds after which a job that could not be forwarded, or acked, is tried to be so again."""
+
+_SAY_EVERY = 60  # times that it was tried in vain
+
+
+class RefusedError(PubSubError):
+    """A job cannot be published as it is, now or later; the cause says why."""
+
+
+class Forwarding:
+    """Publishes jobs to a topic until they are there. It belongs to a queue.
+
+    Args:
+        publisher: Who publishes.
+        topic: Where to.
+        restore: Creates the topic, and what is needed that nothing is lost there, if it is missing.
+    """
+
+    def __init__(
+        self, publisher: PublisherClient, topic: str, restore: Callable[[], Awaitable[object]]
+    ) -> None:
+        self.topic = topic
+        self._publisher = publisher
+        self._restore = restore
+
+    async def bury(self, message: Message, error: Exception) -> bool:
+        """Publish a message as a dead letter; returns whether it is one.
+
+        It is not if its lease has ended meanwhile: then it comes again.
+
+        Raises:
+            RefusedError: It cannot be one.
+        """
+        own = message.attributes
+        own.setdefault(JOB_ID, message.message_id)
+        own.setdefault(RESURRECTIONS, "0")
+        more = notes(
+            message_id=message.message_id,
+            publish_time=message.publish_time,
+            delivery_attempt=message.delivery_attempt,
+            subscription=message.settler.subscription,
+            error=error,
+        )
+        try:
+            return await self._publish(message, with_notes(own, more))
+        except RefusedError:  # it is as large as a message may be
+            return await self._publish(message, own)
+
+    async def resurrect(self, message: Message) -> bool:
+        """Publish a dead letter as the job that it was; returns whether it is one again."""
+        own = message.attributes
+        own.setdefault(JOB_ID, message.message_id)
+        own[RESURRECTIONS] = str(resurrections_of(own) + 1)
+        return await self._publish(message, own)
+
+    async def _publish(self, message: Message, attributes: dict[str, str]) -> bool:
+        """Publish a message, however often that fails, while its lease is kept."""
+        key, failures = message.ordering_key, 0
+        while message.lease is not None:
+            try:
+                await self._publisher.publish(
+                    self.topic, message.data, attributes=attributes, ordering_key=key
+                ).ack
+            except (ConfigError, InvalidRequestError) as error:
+                self._resume(key)
+                raise RefusedError(f"{self.topic} does not take it: {error}") from error
+            except ClosedError:
+                raise
+            except PubSubError as error:
+                if failures % _SAY_EVERY == 0:
+                    log.warning(
+                        "%s: %s is not there yet, tried again: %s",
+                        *(self.topic, message.message_id, error),
+                    )
+                if isinstance(error, NotFoundError):
+                    await self._look_after()
+            else:
+                return True
+            failures += 1
+            await asyncio.sleep(AGAIN_AFTER)
+            self._resume(key)
+        return False
+
+    def _resume(self, key: str) -> None:
+        """Let others of an ordering key go on, and this one once more."""
+        if key:
+            self._publisher.resume(self.topic, key)
+
+    async def _look_after(self) -> None:
+        """Create the topic again; if that fails it may be done later."""
+        try:
+            await self._restore()
+        except PubSubError as error:
+            log.warning("%s cannot be created: %s", self.topic, error)
+
+
+async def acked(message: Message) -> None:
+    """Ack a message, and return when the server has it, or has said that the message comes again.
+
+    What fails in passing is tried again meanwhile.
+    """
+    try:
+        await message.ack_with_response()
+    except SettleError as error:
+        log.warning("message %s may come again: %s", message.message_id, error)

@@ -1,0 +1,302 @@
+"""Performs jobs: a function from handler to handler."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import inspect
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Unpack
+
+from pubsub_aio._core.verdicts import DeadLetter, GiveUp, Retry, after_failure, is_dropped
+from pubsub_aio.config import MAX_ACK_DEADLINE, JobPolicy
+from pubsub_aio.errors import PubSubError
+from pubsub_aio.jobs.attributes import EXPIRES_AT, expiry_of, is_persistent
+from pubsub_aio.jobs.forwarding import Forwarding, RefusedError, acked
+from pubsub_aio.jobs.job import Job
+from pubsub_aio.jobs.options import AsyncHandler, Handler, WorkOptions, complete
+from pubsub_aio.message import Message
+from pubsub_aio.publisher.client import PublisherClient
+from pubsub_aio.subscriber.schedulers import check_callback, is_async
+
+log = logging.getLogger("pubsub_aio.jobs")
+
+
+class RejectJobError(PubSubError):
+    """Raised by a handler: this job will never succeed, and is given up at once."""
+
+
+class UndecodableError(PubSubError):
+    """The data of a job cannot be decoded; see the cause."""
+
+
+class CancelledJobError(PubSubError):
+    """A handler ended as if it were cancelled, although nobody has cancelled it."""
+
+
+class JobWorker:
+    """Makes a handler of messages from a handler of jobs, by a policy.
+
+        worker = JobWorker(publisher, "orders.dead-letter", policy=JobPolicy(max_attempts=5))
+        keep_alive = subscriber.subscribe("orders", worker(perform))
+
+    The handler is called with a `Job`. When it returns the job is done, and acked. When it raises,
+    the job is tried again here, after a wait during which its lease is kept; after the last attempt
+    it is published to the dead-letter topic, and only then acked. A job that has expired, and may
+    be dropped, is not tried. What is made fits every source of messages that keeps them alive:
+    `subscribe`, `messages()`, or another wrapper such as a `Deduplicator`.
+
+    Where the server counts deliveries, those that were cut off by a crash count as attempts: a job
+    that kills its worker does not do so for ever.
+
+    A worker belongs to one event loop. `JobQueue` makes one with all that it needs around it.
+
+    Args:
+        publisher: Who publishes dead letters.
+        dead_letter_topic: Where to. It should have a subscription, or what is published there is
+            lost.
+        policy: How often a job is tried.
+        fifo: Whether an ack is waited for before the next job of an ordering key begins.
+        clock: Tells the seconds since 1970, by which jobs expire.
+        restore: Creates the dead-letter topic if it is missing.
+        **options: See `WorkOptions`.
+    """
+
+    def __init__(
+        self,
+        publisher: PublisherClient,
+        dead_letter_topic: str,
+        *,
+        policy: JobPolicy | None = None,
+        fifo: bool = False,
+        clock: Callable[[], float] = time.time,
+        restore: Callable[[], Awaitable[object]] | None = None,
+        **options: Unpack[WorkOptions],
+    ) -> None:
+        self.policy = policy or JobPolicy()
+        self.counts: Counter[str] = Counter()
+        """How many jobs were `performed`, `dropped`, `dead_lettered` and `given_up`, and how many
+        attempts `failed`."""
+        self._options = complete(options)
+        self._letters = Forwarding(publisher, dead_letter_topic, restore or _nothing)
+        self._fifo = fifo
+        self._clock = clock
+        limit = self._options.concurrency
+        self._slots: contextlib.AbstractAsyncContextManager[object] = (
+            asyncio.Semaphore(limit) if limit else contextlib.nullcontext()
+        )
+
+    def __call__(self, handler: Handler) -> Callable[[Message], Awaitable[None]]:
+        """A handler of messages that performs jobs with this handler of them.
+
+        Args:
+            handler: Called with each `Job`: an async function, or a plain one, which runs in a
+                thread.
+        """
+        check_callback(handler, "a job", name="handler")
+        perform: AsyncHandler = handler if is_async(handler) else _in_thread(handler)  # type: ignore[assignment] # it was looked at
+        options = self._options
+        plain = not (options.concurrency or options.decode or self._fifo)
+        run = self._plain(perform) if plain else functools.partial(self._begin, perform)
+        return functools.update_wrapper(run, handler, updated=())
+
+    def _plain(self, perform: AsyncHandler) -> Callable[[Message], Awaitable[None]]:
+        """As `_begin`, for nearly all jobs: each line here is paid for by every job."""
+        counts, most = self.counts, self.policy.max_attempts
+
+        async def run(message: Message) -> None:
+            if message.attribute(EXPIRES_AT):
+                await self._begin(perform, message)
+                return
+            job = Job()
+            job.message = message
+            delivery = message.delivery_attempt
+            job.attempt = 1 if delivery is None else min(delivery, most)
+            try:
+                await perform(job)
+            except BaseException as error:  # noqa: BLE001 - that is what a job may do
+                failure = _failure(error)
+            else:
+                counts["performed"] += 1
+                message.ack()
+                return
+            await self._go_on(perform, job, failure)
+
+        return run
+
+    async def _begin(self, perform: AsyncHandler, message: Message) -> None:
+        """Try a job for the first time."""
+        job = Job()
+        job.message = message
+        job.attempt = min(message.delivery_attempt or 1, self.policy.max_attempts)
+        error = await self._try(perform, job)
+        if error is not None:
+            await self._go_on(perform, job, error)
+
+    async def _go_on(self, perform: AsyncHandler, job: Job, error: Exception) -> None:
+        """Deal with a job that has failed once."""
+        message, failure, resurrections = job.message, error, job.resurrections
+        while True:
+            self.counts["failed"] += 1
+            if message.lease is None:
+                log.warning(
+                    "%r failed, and comes again: its lease has ended", job, exc_info=failure
+                )
+                return
+            verdict = self._verdict(job, failure, resurrections)
+            if not isinstance(verdict, Retry):
+                break
+            log.warning("%r failed, tried again in %g s: %s", job, verdict.wait, _said_by(failure))
+            await asyncio.sleep(verdict.wait)
+            job.attempt += 1
+            again = await self._try(perform, job)
+            if again is None:
+                return
+            failure = again
+        if isinstance(verdict, DeadLetter):
+            await self._bury(job, failure)
+        else:
+            await self._give_up(job, failure)
+
+    def _verdict(
+        self, job: Job, error: Exception, resurrections: int
+    ) -> Retry | DeadLetter | GiveUp:
+        attempt, undecodable = job.attempt, self._options.undecodable
+        if isinstance(error, RejectJobError):
+            return GiveUp()
+        if isinstance(error, UndecodableError):
+            if undecodable == "discard":
+                return GiveUp()
+            attempt = self.policy.max_attempts
+        return after_failure(self.policy, attempt=attempt, resurrections=resurrections)
+
+    async def _try(self, perform: AsyncHandler, job: Job) -> Exception | None:
+        """Try a job, and settle it if that goes well, or if it has expired; returns what failed."""
+        async with self._slots:
+            if job.message.lease is None:
+                return None  # it was given back while it waited
+            if self._is_dropped(job):
+                await self._drop(job)
+                return None
+            try:
+                if self._options.decode is not None:
+                    job.body = self._decoded(job)
+                await perform(job)
+            except BaseException as error:  # noqa: BLE001 - that is what a job may do
+                return _failure(error)
+        self.counts["performed"] += 1
+        await self._ack(job.message)
+        return None
+
+    def _decoded(self, job: Job) -> object:
+        decode = self._options.decode
+        assert decode is not None  # noqa: S101 - tells the type checker
+        try:
+            return decode(job.data)
+        except Exception as error:
+            raise UndecodableError(f"{type(error).__name__}: {error}") from error
+
+    # Ends
+
+    async def _ack(self, message: Message) -> None:
+        if self._fifo:
+            await acked(message)
+        else:
+            message.ack()
+
+    def _give_back(self, job: Job) -> None:
+        """Have a job come again that cannot be dealt with."""
+        job.message.nack(delay=min(self.policy.max_backoff, MAX_ACK_DEADLINE))
+
+    def _is_dropped(self, job: Job) -> bool:
+        """Whether a job has expired, and may be dropped."""
+        attributes = job.attributes
+        if is_persistent(attributes):
+            return False
+        try:
+            expires_at = expiry_of(attributes)
+        except ValueError as error:
+            log.warning("%r is performed, however old it is: %s", job, error)
+            return False
+        return is_dropped(persistent=False, expires_at=expires_at, now=self._clock())
+
+    async def _drop(self, job: Job) -> None:
+        """Let go of a job that has expired."""
+        self.counts["dropped"] += 1
+        if (on_drop := self._options.on_drop) is not None:
+            try:
+                async with asyncio.timeout(self._options.drop_timeout):
+                    await _called(on_drop, job)
+            except Exception:
+                log.exception("on_drop failed; %r is dropped all the same", job)
+        await self._ack(job.message)
+
+    async def _bury(self, job: Job, error: Exception) -> None:
+        """Make a job a dead letter, for another round later."""
+        try:
+            buried = await self._letters.bury(job.message, error)
+        except RefusedError:
+            log.exception("%r cannot be a dead letter, and comes again: %s", job, _said_by(error))
+            self._give_back(job)
+            return
+        if buried:
+            self.counts["dead_lettered"] += 1
+            log.warning("%r failed, and is a dead letter now", job, exc_info=error)
+            await self._ack(job.message)
+
+    async def _give_up(self, job: Job, error: Exception) -> None:
+        """Let go of a job that has failed for the last time."""
+        if (on_give_up := self._options.on_give_up) is not None:
+            try:
+                await _called(on_give_up, job, error)
+            except Exception:
+                log.exception("on_give_up failed; %r stays, and comes again", job)
+                self._give_back(job)
+                return
+        self.counts["given_up"] += 1
+        log.error("%r is given up", job, exc_info=error)
+        await self._ack(job.message)
+
+
+async def _called(function: Callable[..., object], *args: object) -> None:
+    """Call a function, async or not."""
+    result = function(*args)
+    if inspect.isawaitable(result):
+        await result
+
+
+def _in_thread(handler: Handler) -> AsyncHandler:
+    """A plain function as an async one."""
+
+    async def run(job: Job) -> None:
+        result = await asyncio.to_thread(handler, job)
+        if inspect.isawaitable(result):
+            await result
+
+    return run
+
+
+def _failure(error: BaseException) -> Exception:
+    """What a job failed with.
+
+    Raises:
+        BaseException: The job did not fail, but whoever runs it is to end.
+    """
+    if isinstance(error, Exception):
+        return error
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and task is not None and not task.cancelling():
+        return CancelledJobError("the handler was cancelled, by something that it waited for")
+    raise error
+
+
+def _said_by(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+async def _nothing() -> None:
+    """Who has a topic of their own looks after it."""
