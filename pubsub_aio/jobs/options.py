@@ -9,6 +9,7 @@ from typing import Any, Literal, TypedDict
 from pubsub_aio.config import MAX_SECONDS, check
 from pubsub_aio.errors import ConfigError
 from pubsub_aio.jobs.job import Job
+from pubsub_aio.message import Message
 from pubsub_aio.subscriber.schedulers import check_callback
 
 Undecodable = Literal["dead_letter", "discard"]
@@ -83,3 +84,7 @@ def complete(options: WorkOptions) -> Options:
 AsyncHandler = Callable[[Job], Awaitable[object]]
 Handler = Callable[[Job], object]
 """What performs a job: an async function, or a plain one, which is run in a thread."""
+
+MessageHandler = Callable[[Message], Awaitable[None]]
+Wrapper = Callable[[MessageHandler], MessageHandler]
+"""A function from handler to handler."""

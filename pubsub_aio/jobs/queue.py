@@ -14,7 +14,7 @@ from pubsub_aio.config import FlowControl, JobPolicy
 from pubsub_aio.errors import ConfigError, NotFoundError, PermissionDeniedError, PubSubError
 from pubsub_aio.jobs.attributes import job_attributes
 from pubsub_aio.jobs.names import Place, QueueNames
-from pubsub_aio.jobs.options import Handler, WorkOptions
+from pubsub_aio.jobs.options import Handler, WorkOptions, Wrapper
 from pubsub_aio.jobs.returns import Returns
 from pubsub_aio.jobs.running import run_together
 from pubsub_aio.jobs.usage import Usage
@@ -224,6 +224,7 @@ class JobQueue:
         handler: Handler,
         *,
         flow_control: FlowControl | None = None,
+        wrap: Wrapper | None = None,
         signals: bool = False,
         subscribe: SubscribeOptions | None = None,
         **options: Unpack[WorkOptions],
@@ -238,6 +239,7 @@ class JobQueue:
                 thread.
             flow_control: How many jobs may be held at once; with `concurrency`, twice as many as
                 are tried, unless told.
+            wrap: What goes around the worker, such as a `Deduplicator(SAME_JOB)`.
             signals: Whether SIGINT and SIGTERM end it, too; then it returns.
             subscribe: How the subscriptions are to be.
             **options: See `WorkOptions`.
@@ -245,8 +247,9 @@ class JobQueue:
         Raises:
             PubSubError: The queue cannot be worked on any more.
         """
-        worker = self.worker(**options)
-        perform = worker(handler)
+        perform = self.worker(**options)(handler)
+        if wrap is not None:
+            perform = wrap(perform)
         await self._look()
         flow = flow_control or _flow_control(options.get("concurrency"))
         returns, begin, how = self.returns(), self._subscriber.subscribe, subscribe or {}

@@ -8,7 +8,6 @@ import functools
 import inspect
 import logging
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Unpack
 
@@ -18,12 +17,15 @@ from pubsub_aio.errors import PubSubError
 from pubsub_aio.jobs.attributes import EXPIRES_AT, expiry_of, is_persistent
 from pubsub_aio.jobs.forwarding import Forwarding, RefusedError, acked
 from pubsub_aio.jobs.job import Job
-from pubsub_aio.jobs.options import AsyncHandler, Handler, WorkOptions, complete
+from pubsub_aio.jobs.options import AsyncHandler, Handler, MessageHandler, WorkOptions, complete
 from pubsub_aio.message import Message
 from pubsub_aio.publisher.client import PublisherClient
 from pubsub_aio.subscriber.schedulers import check_callback, is_async
 
 log = logging.getLogger("pubsub_aio.jobs")
+
+_EXPIRES_AT = EXPIRES_AT.encode()
+_COUNTED = ("performed", "dropped", "failed", "dead_lettered", "given_up")
 
 
 class RejectJobError(PubSubError):
@@ -78,7 +80,7 @@ class JobWorker:
         **options: Unpack[WorkOptions],
     ) -> None:
         self.policy = policy or JobPolicy()
-        self.counts: Counter[str] = Counter()
+        self.counts: dict[str, int] = dict.fromkeys(_COUNTED, 0)  # faster than a Counter
         """How many jobs were `performed`, `dropped`, `dead_lettered` and `given_up`, and how many
         attempts `failed`."""
         self._options = complete(options)
@@ -90,7 +92,7 @@ class JobWorker:
             asyncio.Semaphore(limit) if limit else contextlib.nullcontext()
         )
 
-    def __call__(self, handler: Handler) -> Callable[[Message], Awaitable[None]]:
+    def __call__(self, handler: Handler) -> MessageHandler:
         """A handler of messages that performs jobs with this handler of them.
 
         Args:
@@ -104,18 +106,23 @@ class JobWorker:
         run = self._plain(perform) if plain else functools.partial(self._begin, perform)
         return functools.update_wrapper(run, handler, updated=())
 
-    def _plain(self, perform: AsyncHandler) -> Callable[[Message], Awaitable[None]]:
+    def _plain(self, perform: AsyncHandler) -> MessageHandler:
         """As `_begin`, for nearly all jobs: each line here is paid for by every job."""
-        counts, most = self.counts, self.policy.max_attempts
+        counts, most, clock = self.counts, self.policy.max_attempts, self._clock
 
         async def run(message: Message) -> None:
-            if message.attribute(EXPIRES_AT):
-                await self._begin(perform, message)
-                return
             job = Job()
             job.message = message
             delivery = message.delivery_attempt
             job.attempt = 1 if delivery is None else min(delivery, most)
+            expires_at = message.glance(_EXPIRES_AT)
+            if (
+                expires_at is not None
+                and not (expires_at.isdigit() and clock() < int(expires_at) / 1_000)
+                and self._is_dropped(job)
+            ):
+                await self._drop(job)
+                return
             try:
                 await perform(job)
             except BaseException as error:  # noqa: BLE001 - that is what a job may do
