@@ -37,7 +37,7 @@ def demo(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the tests, all but those of Spark; arguments go to pytest."""
-    session.install("-e", ".[emulator,rest]", "ptars>=0.0.25", "pyarrow>=17", *TESTS)
+    session.install("-e", ".[emulator,rest,jobs,cli]", "ptars>=0.0.25", "pyarrow>=17", *TESTS)
     session.run(*PYTEST, "--ignore=tests/spark", *session.posargs)
 
 

@@ -13,6 +13,7 @@ from pubsub_aio.jobs.names import Place, QueueNames
 from pubsub_aio.jobs.options import WorkOptions
 from pubsub_aio.jobs.queue import JobQueue
 from pubsub_aio.jobs.returns import Returns
+from pubsub_aio.jobs.timetable import Tick, Timetable
 from pubsub_aio.jobs.worker import JobWorker, RejectJobError
 
 __all__ = [
@@ -25,6 +26,8 @@ __all__ = [
     "QueueNames",
     "RejectJobError",
     "Returns",
+    "Tick",
+    "Timetable",
     "WorkOptions",
     "job_attributes",
 ]
