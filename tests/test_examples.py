@@ -10,13 +10,21 @@ import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SAYS = {
+    "basic_jobs.py": ["put 60, performed 16, dropped 44", "never more than 6 waiting"],
     "faults.py": ["nobody knows it", "the publisher knows it"],
+    "persistent_jobs.py": [
+        *("put 60, performed 52, dropped 2", "given up 6, after attempts: 12"),
+    ],
     "publisher.py": [
         *("soup: published at attempt 3", "bread: NoResponseFromTopicError"),
         *("tea: not taken, 'table 7' is paused", "in order: soup, bread, tea"),
     ],
     "worker.py": ["served poison, delivery 2", "stopped, 0 left behind"],
     "virtual_time.py": ["delivery 1 at 00:00", "delivery 2 at 00:10", "delivery 6 at 00:50"],
+}
+ARGUMENTS = {
+    "basic_jobs.py": ["--virtual", "60"],  # an hour of both is in tests/jobs/test_flows.py
+    "persistent_jobs.py": ["--virtual", "60"],
 }
 WITH_SPARK = {
     "demo.py": [
@@ -41,7 +49,7 @@ def test_an_example_runs(name: str) -> None:
 def run(name: str) -> str:
     """What an example prints."""
     ran = subprocess.run(
-        [sys.executable, str(EXAMPLES / name)],
+        [sys.executable, str(EXAMPLES / name), *ARGUMENTS.get(name, [])],
         capture_output=True,
         text=True,
         timeout=300,
