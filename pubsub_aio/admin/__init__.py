@@ -1,7 +1,8 @@
-"""Topics, subscriptions, snapshots and schemas: create, get, list, update and delete."""
+"""Topics, subscriptions, snapshots and schemas: create, get, list, update and delete; policies."""
 
 from __future__ import annotations
 
+from pubsub_aio.admin.policies import Policies
 from pubsub_aio.admin.schemas import Schemas
 from pubsub_aio.admin.snapshots import Snapshots
 from pubsub_aio.admin.subscriptions import Subscriptions
@@ -10,8 +11,10 @@ from pubsub_aio.admin.topics import Topics
 __all__ = ["AdminClient"]
 
 
-class AdminClient(Topics, Subscriptions, Snapshots, Schemas):
+class AdminClient(Topics, Subscriptions, Snapshots, Schemas, Policies):
     """Makes, reads, changes and deletes topics, subscriptions, snapshots and schemas.
+
+    It reads and changes IAM policies of topics and subscriptions, too.
 
     Open it with `async with`. Names may be short, or full (`projects/PROJECT/topics/NAME`).
     Settings are given as keywords, named as the fields of Google's `Topic`, `Subscription` and

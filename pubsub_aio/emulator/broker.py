@@ -16,6 +16,7 @@ from pubsub_aio.emulator.dead_letters import forwarded
 from pubsub_aio.emulator.journal import Journal
 from pubsub_aio.emulator.leases import NO_REFUSALS
 from pubsub_aio.emulator.names import DELETED_TOPIC, check_name, project_of
+from pubsub_aio.emulator.policies import Policies
 from pubsub_aio.emulator.response import Consumer
 from pubsub_aio.emulator.snapshots import Snapshot
 from pubsub_aio.emulator.status import Code, StatusError, already_exists, invalid, not_found
@@ -43,6 +44,7 @@ class Broker:
         self.topics: dict[str, Topic] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.snapshots: dict[str, Snapshot] = {}
+        self.policies = Policies()
         self.journal = journal or Journal()
         self.changed: dict[Subscription, None] = {}  # a set, in the order of what happened
         """Subscriptions that may have something new to deliver or streams that ended."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from pubsub_aio.emulator.broker import Broker
+    from pubsub_aio.emulator.policies import Resource
 
 
 def _create_topic(broker: Broker, request: schema.Topic, now: float) -> schema.Topic:
@@ -151,6 +152,30 @@ def _seek(broker: Broker, request: schema.SeekRequest, now: float) -> None:
         raise invalid("target", "either time or snapshot is needed")
 
 
+def _get_iam_policy(broker: Broker, request: schema.GetIamPolicyRequest, _: float) -> schema.Policy:
+    resource = _with_policy(broker, request.resource)
+    return broker.policies.get(resource, version=request.options.requested_policy_version)
+
+
+def _set_iam_policy(broker: Broker, request: schema.SetIamPolicyRequest, _: float) -> schema.Policy:
+    resource = _with_policy(broker, request.resource)
+    if not request.HasField("policy"):
+        raise invalid("policy", "must be given; an empty one takes all bindings away")
+    return broker.policies.set(resource, request.policy, request.update_mask)
+
+
+def _with_policy(broker: Broker, name: str) -> Resource:
+    """The resource of that name, of any kind that has a policy."""
+    kind = "".join(name.split("/")[2:3])
+    if kind == "schemas":
+        raise not_yet("the policy of a schema")
+    if kind == "subscriptions":
+        return resources.find(broker.subscriptions, name, kind, field="resource")
+    if kind == "snapshots":
+        return resources.find(broker.snapshots, name, kind, field="resource")
+    return resources.find(broker.topics, name, "topics", field="resource")
+
+
 HANDLERS: dict[str, Callable[..., Message | None]] = {
     "CreateTopic": _create_topic,
     "GetTopic": _get_topic,
@@ -172,5 +197,7 @@ HANDLERS: dict[str, Callable[..., Message | None]] = {
     "ListSnapshots": _list_snapshots,
     "DeleteSnapshot": _delete_snapshot,
     "Seek": _seek,
+    "GetIamPolicy": _get_iam_policy,
+    "SetIamPolicy": _set_iam_policy,
 }
 """By RPC; a reply of none stands for an empty message."""

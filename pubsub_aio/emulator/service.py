@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from pubsub_aio._wire import schema
-from pubsub_aio._wire.rpcs import IAM, SCHEMAS, Rpc
+from pubsub_aio._wire.rpcs import Rpc
 from pubsub_aio.emulator import records
 from pubsub_aio.emulator.durations import check_times
 from pubsub_aio.emulator.handlers import HANDLERS
@@ -131,8 +131,6 @@ class Service:
 
     async def _answer(self, rpc: Rpc, data: bytes, patience: float) -> bytes:
         records.check_request_size(data)
-        if rpc.service in (SCHEMAS, IAM):
-            raise not_yet(rpc.name)
         if rpc.name == "Publish":
             return self._publish(data)
         if rpc.name == "Pull":
@@ -141,7 +139,9 @@ class Service:
             return self._acknowledge(parse(schema.AcknowledgeRequest, data))
         if rpc.name == "ModifyAckDeadline":
             return self._modify_ack_deadline(parse(schema.ModifyAckDeadlineRequest, data))
-        request = parse(schema.message_class(f"google.pubsub.v1.{rpc.request}"), data)
+        if rpc.name not in HANDLERS:
+            raise not_yet(rpc.name)
+        request = parse(getattr(schema, rpc.request), data)
         check_times(request)
         reply = HANDLERS[rpc.name](self.broker, request, self.clock.now())
         return reply.SerializeToString() if reply else b""
