@@ -274,8 +274,8 @@ MAX_SECONDS = 1e9
 
 MAX_MULTIPLIER = 1e12
 
-MAX_DEAD_LETTER_TTL = 7 * 86_400.0
-"""Dead letters are held for a month by the service, and have to be read before that."""
+MAX_DEAD_LETTER_TTL = 6 * 86_400.0
+"""A server may hold a dead letter for no longer than a week, and it has to return before that."""
 
 MIN_EXPIRES = 60.0
 """A queue that is in use says so five times within its time; more often would take too many

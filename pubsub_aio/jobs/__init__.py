@@ -13,6 +13,7 @@ from pubsub_aio.jobs.names import Place, QueueNames
 from pubsub_aio.jobs.options import WorkOptions
 from pubsub_aio.jobs.queue import JobQueue
 from pubsub_aio.jobs.returns import Returns
+from pubsub_aio.jobs.server_policy import retry_on_server
 from pubsub_aio.jobs.timetable import Tick, Timetable
 from pubsub_aio.jobs.worker import JobWorker, RejectJobError
 
@@ -30,4 +31,5 @@ __all__ = [
     "Timetable",
     "WorkOptions",
     "job_attributes",
+    "retry_on_server",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import math
 import time
@@ -10,8 +11,15 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Unpack
 
+from pubsub_aio._core.idleness import EXPIRES
 from pubsub_aio.config import FlowControl, JobPolicy
-from pubsub_aio.errors import ConfigError, NotFoundError, PermissionDeniedError, PubSubError
+from pubsub_aio.errors import (
+    ConfigError,
+    InvalidRequestError,
+    NotFoundError,
+    PermissionDeniedError,
+    PubSubError,
+)
 from pubsub_aio.jobs.attributes import job_attributes
 from pubsub_aio.jobs.names import Place, QueueNames
 from pubsub_aio.jobs.options import Handler, WorkOptions, Wrapper
@@ -27,6 +35,9 @@ log = logging.getLogger("pubsub_aio.jobs")
 
 _MONTH = timedelta(days=31)
 """The longest that the service holds a message for."""
+
+_ATTEMPTS = 3
+"""How often a queue is created that is deleted at the same time."""
 
 
 class JobQueue:
@@ -93,22 +104,26 @@ class JobQueue:
             ConfigError: A subscription of one of the names is of another topic, or has no order
                 although the queue is FIFO.
         """
-        for place in self.names.all:
-            await self._create(place)
+        for attempt in range(_ATTEMPTS):
+            for place in self.names.all:
+                await self._create(place)
+            if self._usage is None:
+                return
+            try:
+                await self._usage.say(self.names.all)
+            except NotFoundError as error:  # a janitor was faster
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                log.warning("%r is created once more: %s", self, error)
+            else:
+                return
 
     async def _create(self, place: Place) -> None:
         labels = place.labels | (self._usage.labels(place) if self._usage else {})
         found = await self._subscriber.find_subscription(place.subscription)
         if found is None:
             await self._subscriber.ensure_topic(place.topic, labels=place.labels)
-            settings: dict[str, Any] = {"enable_message_ordering": self._fifo, "labels": labels}
-            if place.role == "dead-letter":
-                settings["message_retention_duration"] = _MONTH
-            if place.role != "queue":
-                settings["expiration_policy"] = {}  # never
-            found = await self._subscriber.create_subscription(
-                place.subscription, place.topic, **settings
-            )
+            found = await self._subscribe(place, labels)
         elif self._usage:
             await self._subscriber.add_labels(found, labels)
         if found.topic != place.topic:
@@ -122,6 +137,21 @@ class JobQueue:
                 "delete it, or choose another name"
             )
 
+    async def _subscribe(self, place: Place, labels: dict[str, str]) -> Any:
+        """Create one of the subscriptions; returns it as the server has it."""
+        settings: dict[str, Any] = {"enable_message_ordering": self._fifo, "labels": labels}
+        if place.role != "queue":
+            settings["expiration_policy"] = {}  # never
+        create = functools.partial(
+            self._subscriber.create_subscription, place.subscription, place.topic
+        )
+        if place.role != "dead-letter":
+            return await create(**settings)
+        try:
+            return await create(message_retention_duration=_MONTH, **settings)
+        except InvalidRequestError:  # some servers hold messages for a week at most
+            return await create(**settings)
+
     async def _look(self) -> None:
         """See to it that the queue is there, once; with `auto_delete`, say that it is in use."""
         if self._clock() < self._look_again_at:
@@ -132,10 +162,13 @@ class JobQueue:
             try:
                 await self._look_after()
             except PermissionDeniedError as error:
+                if self._usage:
+                    error.add_note("with auto_delete one must be allowed to change subscriptions")
+                    raise  # a janitor would not see that the queue is in use
                 log.warning("%r cannot be looked after, and is taken to be there: %s", self, error)
             self._look_again_at = math.inf
             if self._usage:
-                self._look_again_at = self._clock() + self._usage.interval
+                self._look_again_at = self._usage.said_at + self._usage.interval
 
     async def _look_after(self) -> None:
         if self._usage and self._look_again_at > -math.inf:
@@ -187,11 +220,16 @@ class JobQueue:
         made = job_attributes(
             attributes, persistent=persistent, ttl=ttl, job_id=job_id, clock=self._clock
         )
-        await self._look()
-        flight = self._publisher.publish(
-            self.names.queue.topic, data, attributes=made, ordering_key=ordering_key
-        )
-        return await flight.ack
+        while True:
+            await self._look()
+            since = self._usage.since if self._usage else 0.0
+            flight = self._publisher.publish(
+                self.names.queue.topic, data, attributes=made, ordering_key=ordering_key
+            )
+            message_id = await flight.ack
+            if self._usage is None or self._usage.is_sure_since(since):
+                return message_id
+            log.warning("%r may have been deleted meanwhile: a job is put again", self)
 
     def worker(self, **options: Unpack[WorkOptions]) -> JobWorker:
         """A worker of this queue, a function from handler to handler.

@@ -124,7 +124,7 @@ def test_only_what_is_not_persistent_is_dropped_and_only_past_its_time(
         ({"initial_backoff": float("nan")}, "initial_backoff"),
         ({"initial_backoff": 20}, "max_backoff must be at least 20"),
         ({"multiplier": 0.5}, "multiplier must be at least 1"),
-        ({"dead_letter_ttl": 8 * 86_400}, "dead_letter_ttl must be at least 0 and at most 604,800"),
+        ({"dead_letter_ttl": 8 * 86_400}, "dead_letter_ttl must be at least 0 and at most 518,400"),
         ({"max_resurrections": -1}, "max_resurrections"),
         ({"expires": 1}, "expires must be at least 60"),
         ({"dead_letter_expires": True}, "dead_letter_expires must be a number"),
