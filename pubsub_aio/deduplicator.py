@@ -247,9 +247,9 @@ class Deduplicator:
     def _value(self, message: Message) -> str:
         """The value that tells a message from others, empty if it has none."""
         value = message.attribute(self._attribute)
-        if value:
-            for name in self._others:
-                value += " " + message.attribute(name)
+        if value and self._others:
+            # As Python writes a list of strings: two lists are never written alike.
+            return repr([value, *(message.attribute(name) for name in self._others)])
         return value
 
     def _belong_here(self) -> None:

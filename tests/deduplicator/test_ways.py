@@ -345,6 +345,8 @@ async def test_two_deduplicators_can_follow_one_another(emulator: MemoryEmulator
     [
         ({"attribute": ""}, "attribute"),
         ({"attribute": None}, "attribute"),
+        ({"attribute": ()}, "attribute"),
+        ({"attribute": ("order", "")}, "attribute"),
         ({"window": 0}, "window"),
         ({"window": math.nan}, "window"),
         ({"window": "600"}, "window"),
@@ -404,3 +406,22 @@ def test_it_belongs_to_the_loop_that_it_was_used_in_first() -> None:
     second()
     with pytest.raises(RuntimeError, match="no running event loop"):
         dedupe.claim(messages[0])
+
+
+@virtual
+async def test_several_attributes_may_tell_messages_apart(emulator: MemoryEmulator) -> None:
+    """Also where their values put together are the same; the first must be there."""
+    dedupe = Deduplicator(("order", "line"))
+    marks = [
+        *({"order": "a", "line": "1"}, {"order": "a", "line": "2"}, {"order": "a"}),
+        *({"order": "a", "line": "1 b"}, {"order": "a 1", "line": "b"}),
+    ]
+    async with client_of(emulator) as client:
+        emulator.create_subscription(WORKER, TOPIC)
+        for attributes in (*marks, *marks, {"line": "1"}, {"line": "1"}):
+            emulator.publish(TOPIC, b"x", attributes=attributes)
+        client.subscribe(WORKER, dedupe(calls := Calls()))
+        await asyncio.sleep(1)
+
+    assert len(calls.data) == len(marks) + 2
+    assert counts(dedupe) == (len(marks), len(marks), 0)
