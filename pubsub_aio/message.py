@@ -13,6 +13,8 @@ from pubsub_aio.errors import ConfigError
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SHOWN = 50
+_VALUE = 0x12  # the tag of a field of bytes with the number 2
+_MOST_DIGITS = 14  # of a number in an attribute
 
 
 class Confirmation(concurrent.futures.Future[None]):
@@ -154,8 +156,8 @@ class Message:
     """
 
     __slots__ = (
-        *("__weakref__", "_attempt", "_raw", "_read", "_settler", "_whole"),
-        *("ack_id", "data", "lease", "message_id"),
+        *("__weakref__", "_raw", "_read", "_settler", "_whole"),
+        *("ack_id", "data", "delivery_attempt", "lease", "message_id"),
     )
 
     ack_id: str
@@ -167,12 +169,13 @@ class Message:
     message_id: str
     """The id that the server gave it, unique within its topic."""
 
+    delivery_attempt: int | None
+    """How often it was delivered, this time included; none without a dead-letter policy."""
+
     lease: object | None
     """Who keeps it alive; none once it is settled. The library's own."""
 
-    # Not set where there is none: that would take time for every message.
-    _attempt: int
-    _whole: _PubsubMessage
+    _whole: _PubsubMessage  # not set until it was read: that would take time for every message
     _settler: Settler
     _raw: bytes
     _read: Callable[[bytes], _PubsubMessage]
@@ -195,11 +198,12 @@ class Message:
             message.ack_id = ack_id
             message.message_id = message_id
             message.data = data
+            message.delivery_attempt = None
             message.lease = lease
             messages.append(message)
         if columns.delivery_attempts:
             for message, attempt in zip(messages, columns.delivery_attempts, strict=True):
-                message._attempt = attempt  # noqa: SLF001 - of its own class
+                message.delivery_attempt = attempt or None
         return messages
 
     @property
@@ -224,6 +228,23 @@ class Message:
             whole = self._read(self._raw)  # to keep it takes longer than to read it again
         return whole.attributes.get(name, "")
 
+    def glance(self, name: bytes) -> int | None:
+        """The number in an attribute, in a third of the time that it takes to read the message.
+
+        None if there is no such attribute, for certain. Zero if this cannot tell. Any other is what
+        it says if it is there, and nothing if it is not: then its name is part of something else.
+        The library's own.
+        """
+        parts = self._raw.split(name)
+        if len(parts) == 1:
+            return None
+        after = parts[1]
+        # A value follows its name, after its tag and its length, which is one byte if it is short.
+        if len(parts) == 2 and len(after) > 1 and after[0] == _VALUE and after[1] <= _MOST_DIGITS:
+            digits = after[2 : 2 + after[1]]
+            return int(digits) if digits.isdigit() else 0
+        return 0
+
     @property
     def publish_time(self) -> datetime:
         """When the server received it."""
@@ -240,11 +261,6 @@ class Message:
         """Where it is among the messages of its ordering key. The library's own."""
         time, message_id = self._source.publish_time, self.message_id
         return (time.seconds, time.nanos, len(message_id), message_id)
-
-    @property
-    def delivery_attempt(self) -> int | None:
-        """How often it was delivered, this time included; none without a dead-letter policy."""
-        return getattr(self, "_attempt", 0) or None
 
     @property
     def exactly_once_enabled(self) -> bool:
@@ -322,7 +338,7 @@ class Message:
 
     def renew_with(self, copy: Self) -> None:
         """Go on with the ack id of another delivery, and leave it the own. The library's own."""
-        self._attempt = copy.delivery_attempt or 0
+        self.delivery_attempt = copy.delivery_attempt
         self.ack_id, copy.ack_id = copy.ack_id, self.ack_id
 
 
@@ -341,7 +357,7 @@ class WholeMessage(Message):
         messages: list[Message] = []
         for one in received:
             message = cls()
-            message._attempt = one.delivery_attempt
+            message.delivery_attempt = one.delivery_attempt or None
             message._settler = settler
             message._source = source = one.message
             message.ack_id = one.ack_id
@@ -358,6 +374,14 @@ class WholeMessage(Message):
     def attribute(self, name: str) -> str:
         """One of its attributes, empty if there is none. The library's own."""
         return self._source.attributes.get(name, "")
+
+    def glance(self, name: bytes) -> int | None:
+        """The number in an attribute: none if there is no such, zero if it is no number."""
+        value = self._source.attributes.get(name.decode())
+        if value is None:
+            return None
+        is_number = value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS
+        return int(value) if is_number else 0
 
     @property
     def size(self) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 
 from pubsub_aio.jobs import attributes as names
 from pubsub_aio.message import Message
@@ -27,6 +28,17 @@ class Job:
 
     body: Any
     """Its data as `decode` has made it; there is none without that."""
+
+    @classmethod
+    def of(cls, message: Message, *, max_attempts: int = sys.maxsize) -> Self:
+        """The job that a message brings, to be tried for the first time since it came.
+
+        What the server counts are deliveries: those that were cut off were attempts, too.
+        """
+        job = cls()
+        job.message = message
+        job.attempt = min(message.delivery_attempt or 1, max_attempts)
+        return job
 
     @property
     def data(self) -> bytes:

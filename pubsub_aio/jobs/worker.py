@@ -11,11 +11,19 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Unpack
 
-from pubsub_aio._core.verdicts import DeadLetter, GiveUp, Retry, after_failure, is_dropped
-from pubsub_aio.config import MAX_ACK_DEADLINE, JobPolicy
+from pubsub_aio._core.verdicts import (
+    DeadLetter,
+    GiveUp,
+    Retry,
+    Verdict,
+    after_failure,
+    is_dropped,
+)
+from pubsub_aio.config import JobPolicy
 from pubsub_aio.errors import PubSubError
 from pubsub_aio.jobs.attributes import EXPIRES_AT, expiry_of, is_persistent
 from pubsub_aio.jobs.forwarding import Forwarding, RefusedError, acked
+from pubsub_aio.jobs.giving_up import GivingUp, called
 from pubsub_aio.jobs.job import Job
 from pubsub_aio.jobs.options import AsyncHandler, Handler, MessageHandler, WorkOptions, complete
 from pubsub_aio.message import Message
@@ -84,7 +92,8 @@ class JobWorker:
         """How many jobs were `performed`, `dropped`, `dead_lettered` and `given_up`, and how many
         attempts `failed`."""
         self._options = complete(options)
-        self._letters = Forwarding(publisher, dead_letter_topic, restore or _nothing)
+        self._letters = Forwarding(publisher, dead_letter_topic, restore)
+        self._give_up = GivingUp(self._options.on_give_up, again_after=self.policy.max_backoff)
         self._fifo = fifo
         self._clock = clock
         limit = self._options.concurrency
@@ -115,12 +124,8 @@ class JobWorker:
             job.message = message
             delivery = message.delivery_attempt
             job.attempt = 1 if delivery is None else min(delivery, most)
-            expires_at = message.glance(_EXPIRES_AT)
-            if (
-                expires_at is not None
-                and not (expires_at.isdigit() and clock() < int(expires_at) / 1_000)
-                and self._is_dropped(job)
-            ):
+            until = message.glance(_EXPIRES_AT)
+            if until is not None and clock() >= until / 1_000 and self._is_dropped(job):
                 await self._drop(job)
                 return
             try:
@@ -137,9 +142,7 @@ class JobWorker:
 
     async def _begin(self, perform: AsyncHandler, message: Message) -> None:
         """Try a job for the first time."""
-        job = Job()
-        job.message = message
-        job.attempt = min(message.delivery_attempt or 1, self.policy.max_attempts)
+        job = Job.of(message, max_attempts=self.policy.max_attempts)
         error = await self._try(perform, job)
         if error is not None:
             await self._go_on(perform, job, error)
@@ -166,19 +169,23 @@ class JobWorker:
             failure = again
         if isinstance(verdict, DeadLetter):
             await self._bury(job, failure)
+        elif isinstance(verdict, GiveUp):
+            await self._end(job, failure)
         else:
-            await self._give_up(job, failure)
+            log.warning("%r failed, and is given back: %s", job, _said_by(failure))
+            message.nack()
 
-    def _verdict(
-        self, job: Job, error: Exception, resurrections: int
-    ) -> Retry | DeadLetter | GiveUp:
-        attempt, undecodable = job.attempt, self._options.undecodable
+    def _verdict(self, job: Job, error: Exception, resurrections: int) -> Verdict | None:
+        """What becomes of a job that failed; none if that is the server's to say."""
+        attempt, undecodable = job.attempt, isinstance(error, UndecodableError)
         if isinstance(error, RejectJobError):
             return GiveUp()
-        if isinstance(error, UndecodableError):
-            if undecodable == "discard":
-                return GiveUp()
-            attempt = self.policy.max_attempts
+        if undecodable and self._options.undecodable == "discard":
+            return GiveUp()
+        if self._options.retry == "server":
+            return None
+        if undecodable:
+            attempt = self.policy.max_attempts  # it is of no use to try it again
         return after_failure(self.policy, attempt=attempt, resurrections=resurrections)
 
     async def _try(self, perform: AsyncHandler, job: Job) -> Exception | None:
@@ -215,10 +222,6 @@ class JobWorker:
         else:
             message.ack()
 
-    def _give_back(self, job: Job) -> None:
-        """Have a job come again that cannot be dealt with."""
-        job.message.nack(delay=min(self.policy.max_backoff, MAX_ACK_DEADLINE))
-
     def _is_dropped(self, job: Job) -> bool:
         """Whether a job has expired, and may be dropped."""
         attributes = job.attributes
@@ -237,7 +240,7 @@ class JobWorker:
         if (on_drop := self._options.on_drop) is not None:
             try:
                 async with asyncio.timeout(self._options.drop_timeout):
-                    await _called(on_drop, job)
+                    await called(on_drop, job)
             except Exception:
                 log.exception("on_drop failed; %r is dropped all the same", job)
         await self._ack(job.message)
@@ -248,32 +251,18 @@ class JobWorker:
             buried = await self._letters.bury(job.message, error)
         except RefusedError:
             log.exception("%r cannot be a dead letter, and comes again: %s", job, _said_by(error))
-            self._give_back(job)
+            self._give_up.give_back(job)
             return
         if buried:
             self.counts["dead_lettered"] += 1
             log.warning("%r failed, and is a dead letter now", job, exc_info=error)
             await self._ack(job.message)
 
-    async def _give_up(self, job: Job, error: Exception) -> None:
+    async def _end(self, job: Job, error: Exception) -> None:
         """Let go of a job that has failed for the last time."""
-        if (on_give_up := self._options.on_give_up) is not None:
-            try:
-                await _called(on_give_up, job, error)
-            except Exception:
-                log.exception("on_give_up failed; %r stays, and comes again", job)
-                self._give_back(job)
-                return
-        self.counts["given_up"] += 1
-        log.error("%r is given up", job, exc_info=error)
-        await self._ack(job.message)
-
-
-async def _called(function: Callable[..., object], *args: object) -> None:
-    """Call a function, async or not."""
-    result = function(*args)
-    if inspect.isawaitable(result):
-        await result
+        if await self._give_up(job, error):
+            self.counts["given_up"] += 1
+            await self._ack(job.message)
 
 
 def _in_thread(handler: Handler) -> AsyncHandler:
@@ -303,7 +292,3 @@ def _failure(error: BaseException) -> Exception:
 
 def _said_by(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
-
-
-async def _nothing() -> None:
-    """Who has a topic of their own looks after it."""

@@ -12,7 +12,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from tests.bench import subscriber_ours, subscriber_rivals
 from tests.bench.subscriber_trial import Figures, Trial
@@ -25,7 +25,9 @@ SUSPENDS = "pubsub-aio, callback suspends"
 ARROW = "pubsub-aio, Arrow"
 HELD = "pubsub-aio, leases held"
 
-CLIENTS: dict[str, Callable[[Trial], Awaitable[Figures]]] = {
+Client = Callable[[Trial], Awaitable[Figures]]
+
+CLIENTS: dict[str, Client] = {
     GOOGLE: subscriber_rivals.google,
     AIO: subscriber_rivals.gcloud_aio,
     BARE: subscriber_rivals.bare,
@@ -36,10 +38,10 @@ CLIENTS: dict[str, Callable[[Trial], Awaitable[Figures]]] = {
 }
 
 
-async def main() -> None:
-    """Run the trial that the argument describes."""
+async def main(clients: Mapping[str, Client]) -> None:
+    """Run the trial that the argument describes, of one of these clients."""
     asked = json.loads(sys.argv[1])
-    client = CLIENTS[asked.pop("client")]
+    client = clients[asked.pop("client")]
     trial = Trial(**asked)
     os.environ["PUBSUB_EMULATOR_HOST"] = trial.grpc
     trial.create()
@@ -49,4 +51,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(main(CLIENTS))

@@ -9,7 +9,7 @@ import json
 import re
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pubsub_aio._wire import schema
 
@@ -19,6 +19,9 @@ SIZE = 100
 STAMP = 20
 """The first bytes of a stamped message's data: when it was sent, on the machine's clock."""
 
+OWN_ID = "{its message id}"
+"""The value of an attribute that is to be another for each message."""
+
 _RESPONSE = "@" * 8
 _CLOCK = b"#" * STAMP
 _MARK = "RID"
@@ -26,6 +29,9 @@ _ID = re.compile(rb"RID([0-9]{16})")
 _PADDING = "UAYWLF1GSFE3GQhoUQ5PXiM_NSAoRRIICBQFfH1xU1t1Xl8aB1ENGXJ8ZnQ" * 3
 _ACK_ID = 184
 _SENT_TIME = 1_750_000_000
+_ATTRIBUTES = {"key": "value"}
+
+_Attributes = tuple[tuple[str, str], ...]
 
 
 class Feed:
@@ -40,15 +46,23 @@ class Feed:
         window: The most messages outstanding, whatever the client allows.
         held: How many messages the client keeps; no ack is awaited for them.
         stamped: Whether the data begins with the time it was sent at.
+        attributes: Those of each message, see `OWN_ID`; one unless told.
     """
 
     def __init__(
-        self, *, per_response: int, window: int | None = None, held: int = 0, stamped: bool = False
+        self,
+        *,
+        per_response: int,
+        window: int | None = None,
+        held: int = 0,
+        stamped: bool = False,
+        attributes: Mapping[str, str] | None = None,
     ) -> None:
         self.per_response = per_response
         self._window = window
         self._held = held
         self._stamped = stamped
+        self._attributes = tuple((attributes or _ATTRIBUTES).items())
         self._released = 0
         self._sizes: list[int] = []
         self._sent = 0
@@ -73,7 +87,8 @@ class Feed:
 
     def take(self) -> bytes:
         """The next response of a stream."""
-        response = _grpc_response(self.per_response).replace(_RESPONSE.encode(), self._number())
+        template = _grpc_response(self.per_response, self._attributes)
+        response = template.replace(_RESPONSE.encode(), self._number())
         self._count(self.per_response)
         if self._stamped:
             # Stamped last, and with the width of the field: nothing else is patched after it.
@@ -83,7 +98,8 @@ class Feed:
     def take_json(self, most: int) -> bytes:
         """The answer to a pull over REST."""
         size = min(most, self.left)
-        response = _json_response(size).replace(_RESPONSE.encode(), self._number())
+        template = _json_response(size, self._attributes)
+        response = template.replace(_RESPONSE.encode(), self._number())
         self._count(size)
         return response
 
@@ -157,28 +173,31 @@ class Feed:
 
 
 @functools.cache
-def _received(index: int) -> schema.ReceivedMessage:
+def _received(index: int, attributes: _Attributes) -> schema.ReceivedMessage:
     """A message of a response, with marks where the response's number and the time belong."""
     identity = f"{_RESPONSE}{index:08d}"
     ack_id = f"{_PADDING[: _ACK_ID - len(_MARK) - len(identity)]}{_MARK}{identity}"
     message = schema.PubsubMessage(
-        data=_CLOCK + b"x" * (SIZE - STAMP), attributes={"key": "value"}, message_id=identity
+        data=_CLOCK + b"x" * (SIZE - STAMP),
+        attributes={name: value.replace(OWN_ID, identity) for name, value in attributes},
+        message_id=identity,
     )
     message.publish_time.FromSeconds(_SENT_TIME)
     return schema.ReceivedMessage(ack_id=ack_id, message=message)
 
 
 @functools.cache
-def _grpc_response(size: int) -> bytes:
-    response = schema.StreamingPullResponse(received_messages=map(_received, range(size)))
+def _grpc_response(size: int, attributes: _Attributes) -> bytes:
+    received = [_received(index, attributes) for index in range(size)]
+    response = schema.StreamingPullResponse(received_messages=received)
     response.subscription_properties.SetInParent()
     return response.SerializeToString()
 
 
 @functools.cache
-def _json_response(size: int) -> bytes:
+def _json_response(size: int, attributes: _Attributes) -> bytes:
     # One base64 text for all: the data of the messages is the same.
-    data = base64.b64encode(_received(0).message.data).decode()
+    data = base64.b64encode(_received(0, attributes).message.data).decode()
     messages = [
         {
             "ackId": received.ack_id,
@@ -189,6 +208,6 @@ def _json_response(size: int) -> bytes:
                 "publishTime": received.message.publish_time.ToJsonString(),
             },
         }
-        for received in map(_received, range(size))
+        for received in [_received(index, attributes) for index in range(size)]
     ]
     return json.dumps({"receivedMessages": messages} if messages else {}).encode()

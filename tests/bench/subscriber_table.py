@@ -16,11 +16,13 @@ class Row:
     client: str
     per_response: int
     count: int
+    messages: str = ""
+    """What kind of messages they are, where there are several."""
 
     @property
     def title(self) -> str:
         """What the row is called."""
-        return f"{self.client} ({self.per_response} a response)"
+        return f"{self.client} ({self.messages or f'{self.per_response} a response'})"
 
 
 def print_costs(costs: Mapping[Row, Sequence[Turn]]) -> None:

@@ -59,6 +59,9 @@ class Trial:
     settings: dict[str, Any]
     """Keyword arguments for the client, where it is tried with several."""
 
+    attributes: dict[str, str]
+    """Those of each message; the feed's own if there are none."""
+
     seen: list[int] = field(default_factory=list)
     """For each message the bytes that it brought or, in a trial of latency, its nanoseconds."""
 
@@ -69,7 +72,11 @@ class Trial:
 
     def create(self) -> None:
         """Have the server make the subscription."""
-        feed: dict[str, object] = {"per_response": self.per_response, "held": self.held}
+        feed: dict[str, object] = {
+            "per_response": self.per_response,
+            "held": self.held,
+            "attributes": self.attributes,
+        }
         if self.kind == "latency":
             feed |= {"per_response": 1, "window": 1, "stamped": True}
         elif self.held:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from tests.bench.load_server import ask
@@ -18,12 +18,21 @@ class Turns:
         addresses: The server's.
         clients: The names of those to run.
         scale: By how much the numbers of messages are divided.
+        module: The program that runs one of them.
     """
 
-    def __init__(self, addresses: dict[str, str], clients: Collection[str], scale: int) -> None:
+    def __init__(
+        self,
+        addresses: dict[str, str],
+        clients: Collection[str],
+        scale: int,
+        *,
+        module: str = "tests.bench.subscriber_clients",
+    ) -> None:
         self._addresses = addresses
         self.clients = clients
         self._scale = scale
+        self._module = module
         self._names = itertools.count(1)
 
     def cpu(
@@ -35,6 +44,7 @@ class Turns:
         per_response: int = 100,
         held: int = 0,
         settings: dict[str, object] | None = None,
+        attributes: Mapping[str, str] | None = None,
     ) -> Turn:
         """What a client takes for `count` messages."""
         count //= self._scale
@@ -44,7 +54,8 @@ class Turns:
             count=count,
             per_response=per_response,
             held=held,
-            settings=settings or {},
+            settings=settings,
+            attributes=attributes,
         )
         return Turn.of(count, figures)
 
@@ -67,6 +78,7 @@ class Turns:
         held: int = 0,
         seconds: float = 0.0,
         settings: dict[str, object] | None = None,
+        attributes: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
         name = f"turn-{next(self._names)}"
         asked = {
@@ -78,9 +90,10 @@ class Turns:
             "held": held,
             "seconds": seconds,
             "settings": settings or {},
+            "attributes": attributes or {},
             **self._addresses,
         }
-        found = run_client("tests.bench.subscriber_clients", asked)
+        found = run_client(self._module, asked)
         path = f"projects/{PROJECT}/subscriptions/{name}"
         totals = ask(self._addresses["rest"], path, "DELETE")
         if totals["wrong"] or totals["nacks"] or totals["acked"] != totals["sent"]:
