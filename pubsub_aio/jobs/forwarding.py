@@ -37,11 +37,15 @@ class Forwarding:
     Args:
         publisher: Who publishes.
         topic: Where to.
-        restore: Creates the topic, and what is needed that nothing is lost there, if it is missing.
+        restore: Creates the topic, and what is needed that nothing is lost there, if it is missing;
+            none if its owner does that.
     """
 
     def __init__(
-        self, publisher: PublisherClient, topic: str, restore: Callable[[], Awaitable[object]]
+        self,
+        publisher: PublisherClient,
+        topic: str,
+        restore: Callable[[], Awaitable[object]] | None,
     ) -> None:
         self.topic = topic
         self._publisher = publisher
@@ -96,8 +100,8 @@ class Forwarding:
                         "%s: %s is not there yet, tried again: %s",
                         *(self.topic, message.message_id, error),
                     )
-                if isinstance(error, NotFoundError):
-                    await self._look_after()
+                if isinstance(error, NotFoundError) and self._restore is not None:
+                    await self._look_after(self._restore)
             else:
                 return True
             failures += 1
@@ -110,10 +114,10 @@ class Forwarding:
         if key:
             self._publisher.resume(self.topic, key)
 
-    async def _look_after(self) -> None:
+    async def _look_after(self, restore: Callable[[], Awaitable[object]]) -> None:
         """Create the topic again; if that fails it may be done later."""
         try:
-            await self._restore()
+            await restore()
         except PubSubError as error:
             log.warning("%s cannot be created: %s", self.topic, error)
 

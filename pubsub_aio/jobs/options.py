@@ -8,10 +8,12 @@ from typing import Any, Literal, TypedDict
 
 from pubsub_aio.config import MAX_SECONDS, check
 from pubsub_aio.errors import ConfigError
+from pubsub_aio.jobs.giving_up import OnGiveUp
 from pubsub_aio.jobs.job import Job
 from pubsub_aio.message import Message
 from pubsub_aio.subscriber.schedulers import check_callback
 
+Retrying = Literal["here", "server"]
 Undecodable = Literal["dead_letter", "discard"]
 
 
@@ -21,6 +23,11 @@ class WorkOptions(TypedDict, total=False):
     concurrency: int
     """How many jobs are tried at once; as many as the flow control lets in unless told. While a job
     waits for its next attempt another may be tried."""
+
+    retry: Retrying
+    """Who tries a job again that failed: the worker, `"here"`, unless told; or the `"server"`, to
+    which it is given back. The server then decides when it comes again and when it is a dead
+    letter, see `retry_on_server`."""
 
     decode: Callable[[bytes], Any]
     """Makes the `body` of a job from its data, say `json.loads`."""
@@ -37,7 +44,7 @@ class WorkOptions(TypedDict, total=False):
     drop_timeout: float
     """Seconds after which an async `on_drop` is cancelled; 1 unless told."""
 
-    on_give_up: Callable[[Job, Exception], object]
+    on_give_up: OnGiveUp
     """Called, or awaited, with a job that is given up and what it failed with last, before it is
     acked. If that raises, the job stays, and comes again."""
 
@@ -47,16 +54,19 @@ class Options:
     """`WorkOptions`, complete and checked."""
 
     concurrency: int | None = None
+    retry: Retrying = "here"
     decode: Callable[[bytes], Any] | None = None
     undecodable: Undecodable = "dead_letter"
     on_drop: Callable[[Job], object] | None = None
     drop_timeout: float = 1.0
-    on_give_up: Callable[[Job, Exception], object] | None = None
+    on_give_up: OnGiveUp | None = None
 
     def __post_init__(self) -> None:
         if self.concurrency is not None:
             check("concurrency", self.concurrency, 1, whole=True)
         check("drop_timeout", self.drop_timeout, 0, MAX_SECONDS, above=True)
+        if self.retry not in ("here", "server"):
+            raise ConfigError(f"retry must be 'here' or 'server', not {self.retry!r}")
         if self.undecodable not in ("dead_letter", "discard"):
             raise ConfigError(
                 f"undecodable must be 'dead_letter' or 'discard', not {self.undecodable!r}"

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from pubsub_aio._core.idleness import EXPIRES
 from pubsub_aio.config import FlowControl, JobPolicy
@@ -21,15 +21,20 @@ from pubsub_aio.errors import (
     PubSubError,
 )
 from pubsub_aio.jobs.attributes import job_attributes
+from pubsub_aio.jobs.giving_up import OnGiveUp
 from pubsub_aio.jobs.names import Place, QueueNames
 from pubsub_aio.jobs.options import Handler, WorkOptions, Wrapper
 from pubsub_aio.jobs.returns import Returns
 from pubsub_aio.jobs.running import run_together
+from pubsub_aio.jobs.server_policy import MIN_DELIVERY_ATTEMPTS, retry_on_server
 from pubsub_aio.jobs.usage import Usage
 from pubsub_aio.jobs.worker import JobWorker
 from pubsub_aio.publisher.client import PublisherClient
 from pubsub_aio.subscriber.client import SubscriberClient
 from pubsub_aio.subscriber.options import SubscribeOptions
+
+if TYPE_CHECKING:
+    from pubsub_aio.admin import AdminClient
 
 log = logging.getLogger("pubsub_aio.jobs")
 
@@ -120,12 +125,17 @@ class JobQueue:
 
     async def _create(self, place: Place) -> None:
         labels = place.labels | (self._usage.labels(place) if self._usage else {})
-        found = await self._subscriber.find_subscription(place.subscription)
+        find = functools.partial(self._subscriber.find_subscription, place.subscription)
+        found = await (self._usage.patiently(find) if self._usage else find())
         if found is None:
             await self._subscriber.ensure_topic(place.topic, labels=place.labels)
             found = await self._subscribe(place, labels)
-        elif self._usage:
-            await self._subscriber.add_labels(found, labels)
+        elif EXPIRES in found.labels and not self._usage:
+            log.warning(
+                "%s may be deleted by a janitor that does not see its use from here: give "
+                "auto_delete=True",
+                place.subscription,
+            )
         if found.topic != place.topic:
             raise ConfigError(
                 f"name: {place.subscription} exists and is of {found.topic}, not of {place.topic}; "
@@ -189,6 +199,37 @@ class JobQueue:
             except PubSubError as error:
                 log.warning("%r may seem to be out of use: %s", self, error)
 
+    async def retry_on_server(
+        self,
+        admin: AdminClient,
+        *,
+        max_delivery_attempts: int = MIN_DELIVERY_ATTEMPTS,
+        service_account: str | None = None,
+        project_number: int | str | None = None,
+    ) -> None:
+        """Have the server count deliveries, and make a dead letter of what comes too often.
+
+        It is what `retry="server"` needs. Otherwise it is for jobs that kill their worker: with it,
+        deliveries that were cut off count as attempts.
+
+        Args:
+            admin: See `pubsub_aio.jobs.retry_on_server`, as for all of these.
+            max_delivery_attempts: In the queue, and again each time that a job returns.
+            service_account: The address of Pub/Sub's service account. Either this,
+            project_number: or the number of the project.
+        """
+        await self.create()
+        for place in (self.names.queue, self.names.returns):
+            await retry_on_server(
+                admin,
+                place.subscription,
+                dead_letter_topic=self.names.dead_letters.topic,
+                policy=self.policy,
+                max_delivery_attempts=max_delivery_attempts,
+                service_account=service_account,
+                project_number=project_number,
+            )
+
     # Jobs
 
     async def put(
@@ -247,12 +288,18 @@ class JobQueue:
             **options,
         )
 
-    def returns(self) -> Returns:
-        """A handler of messages, for the subscription of the dead letters: it brings them back."""
+    def returns(self, *, on_give_up: OnGiveUp | None = None) -> Returns:
+        """A handler of messages, for the subscription of the dead letters: it brings them back.
+
+        Args:
+            on_give_up: Called, or awaited, with a job that has returned as often as it may and that
+                no worker has finished.
+        """
         return Returns(
             self._publisher,
             self.names.returns.topic,
-            ttl=self.policy.dead_letter_ttl,
+            policy=self.policy,
+            on_give_up=on_give_up,
             clock=self._clock,
             restore=self.create,
         )
@@ -290,7 +337,8 @@ class JobQueue:
             perform = wrap(perform)
         await self._look()
         flow = flow_control or _flow_control(options.get("concurrency"))
-        returns, begin, how = self.returns(), self._subscriber.subscribe, subscribe or {}
+        begin, how = self._subscriber.subscribe, subscribe or {}
+        returns = self.returns(on_give_up=options.get("on_give_up"))
         await run_together(
             [
                 begin(self.names.queue.subscription, perform, flow_control=flow, **how),

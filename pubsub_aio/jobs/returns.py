@@ -7,8 +7,11 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 
-from pubsub_aio.config import MAX_ACK_DEADLINE, FlowControl
+from pubsub_aio.config import MAX_ACK_DEADLINE, FlowControl, JobPolicy
+from pubsub_aio.errors import PubSubError
 from pubsub_aio.jobs.forwarding import Forwarding, RefusedError
+from pubsub_aio.jobs.giving_up import GivingUp, OnGiveUp
+from pubsub_aio.jobs.job import Job
 from pubsub_aio.message import Message
 from pubsub_aio.publisher.client import PublisherClient
 
@@ -22,17 +25,27 @@ _SPARE = 3_600.0
 """Seconds that a lease lasts beyond the time that a dead letter waits: for a topic that is away."""
 
 
+class NobodyFinishedError(PubSubError):
+    """A job was delivered as often as the server allows, and no worker lived to the end of it."""
+
+
 class Returns:
     """A handler of dead letters, which brings them back when their time has come.
 
-    Each is published to the return topic of its queue, and only then acked.
+    Each is published to the return topic of its queue, and only then acked. One that has returned
+    as often as it may is given up. A worker does that itself; but it may be that none lives long
+    enough, or that it leaves the counting to the server.
 
     Args:
         publisher: Who publishes them.
         return_topic: Where to.
-        ttl: Seconds that a dead letter waits, since it became one.
+        policy: How long a dead letter waits, since it became one, and how often it returns.
+        on_give_up: Called, or awaited, with a job that is given up, and an error.
         clock: Tells the seconds since 1970.
         restore: Creates the return topic if it is missing.
+
+    Attributes:
+        flow_control: For the subscription that it handles.
     """
 
     def __init__(
@@ -40,20 +53,30 @@ class Returns:
         publisher: PublisherClient,
         return_topic: str,
         *,
-        ttl: float,
+        policy: JobPolicy | None = None,
+        on_give_up: OnGiveUp | None = None,
         clock: Callable[[], float] = time.time,
-        restore: Callable[[], Awaitable[object]],
+        restore: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
+        self._policy = policy = policy or JobPolicy()
         self._way = Forwarding(publisher, return_topic, restore)
-        self._ttl = ttl
+        self._give_up = GivingUp(on_give_up, again_after=policy.max_backoff)
         self._clock = clock
-        self.flow_control = FlowControl(max_messages=_HELD, max_lease_duration=ttl + _SPARE)
+        self.flow_control = FlowControl(
+            max_messages=_HELD, max_lease_duration=policy.dead_letter_ttl + _SPARE
+        )
 
     async def __call__(self, message: Message) -> None:
         """Bring a dead letter back when its time has come."""
-        due_at = message.publish_time.timestamp() + self._ttl
+        job = Job.of(message)
+        if job.resurrections >= self._policy.max_resurrections:
+            if await self._give_up(job, NobodyFinishedError("no worker finished it")):
+                message.ack()
+            return
+        ttl = self._policy.dead_letter_ttl
+        due_at = message.publish_time.timestamp() + ttl
         # Not longer than that, should the clocks of the server and of this machine differ.
-        await asyncio.sleep(min(self._ttl, due_at - self._clock()))
+        await asyncio.sleep(min(ttl, due_at - self._clock()))
         try:
             returned = await self._way.resurrect(message)
         except RefusedError:

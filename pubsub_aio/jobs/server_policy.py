@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("pubsub_aio.jobs")
 
 PUBLISHER, SUBSCRIBER = "roles/pubsub.publisher", "roles/pubsub.subscriber"
-MIN_ATTEMPTS, MAX_ATTEMPTS = 5, 100
+MIN_DELIVERY_ATTEMPTS, MAX_DELIVERY_ATTEMPTS = 5, 100
 MAX_BACKOFF = 600.0
 """What the service takes."""
 
@@ -39,7 +39,7 @@ async def retry_on_server(
     *,
     dead_letter_topic: str,
     policy: JobPolicy | None = None,
-    max_delivery_attempts: int = MIN_ATTEMPTS,
+    max_delivery_attempts: int = MIN_DELIVERY_ATTEMPTS,
     service_account: str | None = None,
     project_number: int | str | None = None,
     timeout: float = CALL_TIMEOUT,
@@ -109,7 +109,13 @@ class _Wanted:
 
     @classmethod
     def of(cls, policy: JobPolicy, attempts: int) -> _Wanted:
-        check("max_delivery_attempts", attempts, MIN_ATTEMPTS, MAX_ATTEMPTS, whole=True)
+        check(
+            "max_delivery_attempts",
+            attempts,
+            MIN_DELIVERY_ATTEMPTS,
+            MAX_DELIVERY_ATTEMPTS,
+            whole=True,
+        )
         check("policy.initial_backoff", policy.initial_backoff, 0, MAX_BACKOFF)
         check("policy.max_backoff", policy.max_backoff, 0, MAX_BACKOFF)
         return cls(

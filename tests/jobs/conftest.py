@@ -63,6 +63,15 @@ def instant() -> float:
     return math.floor((now() + 1e-3) / _QUARTER) * _QUARTER
 
 
+def after(seconds: float) -> Callable[[Job], Awaitable[None]]:
+    """What a job does that takes a while."""
+
+    async def do(_: Job) -> None:
+        await asyncio.sleep(seconds)
+
+    return do
+
+
 async def fails(_: Job) -> None:
     """What a job does that always fails."""
     raise ValueError("it cannot be done")

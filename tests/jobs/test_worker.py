@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
-from collections.abc import Awaitable, Callable
 
 import pytest
 
-from pubsub_aio import AdminClient, ConfigError, Deduplicator
-from pubsub_aio.emulator.clock import START
+from pubsub_aio import ConfigError, Deduplicator
 from pubsub_aio.jobs import SAME_JOB, Job, JobPolicy, JobWorker, RejectJobError, job_attributes
 from pubsub_aio.testing import MemoryEmulator
 from tests.jobs.conftest import (
@@ -19,6 +16,7 @@ from tests.jobs.conftest import (
     QUEUE,
     RETURNS,
     Performer,
+    after,
     fails,
     instant,
     shop,
@@ -26,15 +24,6 @@ from tests.jobs.conftest import (
 from tests.subscriber.conftest import virtual
 
 pytestmark = pytest.mark.usefixtures("quiet")
-
-
-def after(seconds: float) -> Callable[[Job], Awaitable[None]]:
-    """What a job does that takes a while."""
-
-    async def do(_: Job) -> None:
-        await asyncio.sleep(seconds)
-
-    return do
 
 
 # Attempts
@@ -281,138 +270,6 @@ async def test_an_expiry_that_nobody_can_read_drops_nothing(
         assert (len(performer.done), performer.dropped) == (5, [])
 
 
-# Dead letters
-
-
-@virtual
-async def test_a_dead_letter_says_where_it_comes_from_and_why(emulator: MemoryEmulator) -> None:
-    """B17, B20: publish first, then ack; the count travels with it."""
-    async with shop(emulator) as it:
-        message_id = await it.queue.put(b"bad", attributes={"month": "may"}, job_id="r-7")
-        it.subscriber.subscribe(QUEUE, it.queue.worker()(fails))
-        await asyncio.sleep(10)
-
-        (letter,) = emulator.messages(DEAD_LETTERS)
-        published = letter.publish_time.timestamp() - START
-        assert letter.data == b"bad"
-        assert letter.attributes == {
-            "month": "may",
-            "pubsub_aio_job_id": "r-7",
-            "pubsub_aio_resurrections": "0",
-            "pubsub_aio_error": "ValueError: it cannot be done",
-            "pubsub_aio_message_id": message_id,
-            "CloudPubSubDeadLetterSourceSubscription": QUEUE,
-            "CloudPubSubDeadLetterSourceSubscriptionProject": emulator.project,
-            "CloudPubSubDeadLetterSourceTopicPublishTime": "2026-01-01T00:00:00.000Z",
-            "CloudPubSubDeadLetterSourceDeliveryCount": "1",
-        }
-        (job,) = emulator.messages(QUEUE)
-        assert 6 <= published <= job.acks[0].time.timestamp() - START
-
-
-@virtual
-async def test_a_message_of_somebody_else_is_a_job_too(emulator: MemoryEmulator) -> None:
-    """Its id is that of the message, also when it returns."""
-    ids: list[str] = []
-
-    async def note(job: Job) -> None:
-        ids.append(job.id)
-        raise ValueError("it cannot be done")
-
-    async with shop(emulator, policy=JobPolicy(max_attempts=1)) as it:
-        message_id = emulator.publish(QUEUE, b"foreign")
-        async with it.working(Performer(note)):
-            await asyncio.sleep(60)
-
-        assert ids == [message_id] * 4
-
-
-@virtual
-async def test_a_job_stays_until_its_dead_letter_is_published(emulator: MemoryEmulator) -> None:
-    """B17, R31: what cannot be forwarded is tried again after a second, and its lease is kept."""
-    async with shop(emulator) as it:
-        await it.queue.put(b"bad")
-        async with it.working(performer := Performer(fails)):
-            await asyncio.sleep(5)
-            emulator.faults.fail("Publish", "UNAVAILABLE", times=90)
-            await asyncio.sleep(90)
-            assert emulator.backlog(QUEUE) == 1
-            emulator.faults.clear()
-            await asyncio.sleep(5)
-
-            assert len(performer.tries) >= 3
-            assert len(emulator.messages(DEAD_LETTERS)) == 1
-            assert emulator.backlog(QUEUE) == 0
-
-
-@virtual
-async def test_a_dead_letter_topic_that_is_gone_is_created_again(emulator: MemoryEmulator) -> None:
-    """B17: topic and subscription, since a message to a topic without one is lost."""
-    async with shop(emulator, policy=JobPolicy(max_resurrections=1)) as it:
-        await it.queue.put(b"bad")
-        perform = it.queue.worker(on_give_up=(performer := Performer(fails)).on_give_up)(performer)
-        for name in (QUEUE, RETURNS):
-            it.subscriber.subscribe(name, perform)
-        await asyncio.sleep(3)
-        await delete_both(emulator, DEAD_LETTERS)
-        await asyncio.sleep(10)
-        assert emulator.backlog(DEAD_LETTERS) == 1
-        it.subscriber.subscribe(DEAD_LETTERS, it.queue.returns())
-        await asyncio.sleep(20)
-
-        assert len(performer.tries) == 6
-        assert it.left() == NOTHING_LEFT
-
-
-async def delete_both(emulator: MemoryEmulator, name: str) -> None:
-    """Delete a topic and its subscription."""
-    async with AdminClient(project=emulator.project, transport=emulator.transport()) as admin:
-        await admin.delete_topic(name)
-        await admin.delete_subscription(name)
-
-
-@virtual
-async def test_a_job_too_large_for_notes_is_a_dead_letter_without_them(
-    emulator: MemoryEmulator,
-) -> None:
-    async with shop(emulator, policy=JobPolicy(max_attempts=1)) as it:
-        many = {f"attribute-{n}": "x" for n in range(98)}
-        emulator.publish(QUEUE, b"bad", attributes=many)
-        it.subscriber.subscribe(QUEUE, it.queue.worker()(fails))
-        await asyncio.sleep(5)
-
-        (letter,) = emulator.messages(DEAD_LETTERS)
-        assert letter.attributes.keys() - many.keys() == {
-            *("pubsub_aio_job_id", "pubsub_aio_resurrections")
-        }
-
-
-@virtual
-async def test_a_job_that_cannot_be_a_dead_letter_stays(emulator: MemoryEmulator) -> None:
-    """Nothing is lost: it comes again, and the log says why."""
-    async with shop(emulator, policy=JobPolicy(max_attempts=1)) as it:
-        many = {f"attribute-{n}": "x" for n in range(100)}
-        emulator.publish(QUEUE, b"bad", attributes=many)
-        it.subscriber.subscribe(QUEUE, it.queue.worker()(performer := Performer(fails)))
-        await asyncio.sleep(35)
-
-        assert performer.times(b"bad") == [0, 10, 20, 30]
-        assert emulator.backlog(QUEUE) == 1
-
-
-@virtual
-async def test_only_the_queue_that_failed_a_job_sees_it_again(emulator: MemoryEmulator) -> None:
-    """B19: it returns by a topic of the queue's own."""
-    async with shop(emulator) as it:
-        emulator.create_subscription("audit", QUEUE)
-        await it.queue.put(b"bad")
-        async with it.working(performer := Performer(fails)):
-            await asyncio.sleep(60)
-
-        assert len(performer.tries) == 12
-        assert emulator.backlog("audit") == 1
-
-
 # The end
 
 
@@ -467,130 +324,6 @@ def test_a_job_that_is_given_up_is_an_error_in_the_log(caplog: pytest.LogCapture
     assert record.message == "Job(id='r-7', attempt=1, resurrections=0) is given up"
     assert "it cannot be done" in caplog.text
     assert "secret" not in caplog.text
-
-
-# FIFO
-
-
-@virtual
-async def test_without_fifo_jobs_are_performed_at_once_whatever_their_keys(
-    emulator: MemoryEmulator,
-) -> None:
-    """R29: concurrent; success is acked, failure is tried again."""
-    async with shop(emulator) as it:
-        for n in range(10):
-            await it.queue.put(b"%d" % n, ordering_key="a")
-        async with it.working(performer := Performer(after(1))):
-            await asyncio.sleep(2)
-
-        assert (performer.peak, len(performer.done)) == (10, 10)
-        assert it.left() == NOTHING_LEFT
-
-
-@virtual
-async def test_with_fifo_a_key_waits_until_its_job_is_done_or_dead(
-    emulator: MemoryEmulator,
-) -> None:
-    """R30: tried again here until the last attempt, then a dead letter, then the next one."""
-
-    async def first_fails(job: Job) -> None:
-        if job.data == b"a0":
-            raise ValueError("it cannot be done")
-
-    async with shop(emulator, fifo=True) as it:
-        for data in (b"a0", b"a1", b"b0", b"a2", b"b1"):
-            await it.queue.put(data, ordering_key=data[:1].decode())
-        it.subscriber.subscribe(QUEUE, it.queue.worker()(performer := Performer(first_fails)))
-        await asyncio.sleep(30)
-
-        assert performer.times(b"a0") == [0, 2, 6]
-        assert [data for _, data, _, _ in performer.tries if data != b"a0"] == [
-            *(b"b0", b"b1", b"a1", b"a2")
-        ]
-        assert performer.times(b"a1") == [6]
-        (letter,) = emulator.messages(DEAD_LETTERS)
-        assert (letter.data, letter.ordering_key) == (b"a0", "a")
-
-
-@virtual
-async def test_with_fifo_a_key_waits_for_the_ack(emulator: MemoryEmulator) -> None:
-    """R31: while the server takes no acks the next job of the key does not begin."""
-    async with shop(emulator, fifo=True) as it:
-        for data in (b"a0", b"a1"):
-            await it.queue.put(data, ordering_key="a")
-        emulator.faults.fail("Acknowledge", "UNAVAILABLE", times=1_000)
-        it.subscriber.subscribe(QUEUE, it.queue.worker()(performer := Performer()))
-        await asyncio.sleep(5)
-        assert performer.done == [b"a0"]
-        emulator.faults.clear()
-        await asyncio.sleep(5)
-
-        assert performer.done == [b"a0", b"a1"]
-
-
-@virtual
-async def test_with_fifo_a_key_waits_for_its_dead_letter(emulator: MemoryEmulator) -> None:
-    """R31: while it cannot be published the next job of the key does not begin."""
-
-    async def first_fails(job: Job) -> None:
-        if job.data == b"a0":
-            raise ValueError("it cannot be done")
-
-    async with shop(emulator, fifo=True, policy=JobPolicy(max_attempts=1)) as it:
-        for data in (b"a0", b"a1"):
-            await it.queue.put(data, ordering_key="a")
-        emulator.faults.fail("Publish", "UNAVAILABLE", times=10)
-        it.subscriber.subscribe(QUEUE, it.queue.worker()(performer := Performer(first_fails)))
-        await asyncio.sleep(60)
-
-        assert performer.times(b"a0") == [0]
-        assert performer.times(b"a1") == [10]
-        assert len(emulator.messages(DEAD_LETTERS)) == 1
-
-
-@pytest.mark.parametrize("undecodable", ["dead_letter", "discard"])
-def test_a_corrupted_job_does_not_hold_up_its_key(undecodable: str) -> None:
-    """R32: it is tried once, and the next one of the key continues."""
-
-    @virtual
-    async def scenario(emulator: MemoryEmulator) -> None:
-        bodies: list[object] = []
-
-        async def perform(job: Job) -> None:
-            bodies.append(job.body)
-
-        performer = Performer()
-        async with shop(emulator, fifo=True) as it:
-            for data in (b"{]", b'{"a": 1}'):
-                await it.queue.put(data, ordering_key="a")
-            worker = it.queue.worker(
-                decode=json.loads,
-                undecodable=undecodable,  # type: ignore[arg-type]
-                on_give_up=performer.on_give_up,
-            )
-            it.subscriber.subscribe(QUEUE, worker(perform))
-            await asyncio.sleep(1)
-
-            assert bodies == [{"a": 1}]
-            given_up = [data for _, data, _ in performer.given_up]
-            letters = [letter.data for letter in emulator.messages(DEAD_LETTERS)]
-            found = {"dead_letter": ([], [b"{]"]), "discard": ([b"{]"], [])}
-            assert (given_up, letters) == found[undecodable]
-            assert emulator.backlog(QUEUE) == 0
-
-    scenario()
-
-
-@virtual
-async def test_a_corrupted_job_is_given_up_in_the_end(emulator: MemoryEmulator) -> None:
-    """R32: it returns as often as any other, in case that the decoder was at fault."""
-    async with shop(emulator) as it:
-        await it.queue.put(b"{]")
-        async with it.working(performer := Performer(), decode=json.loads):
-            await asyncio.sleep(60)
-
-        assert performer.tries == []
-        assert [(time, data) for time, data, _ in performer.given_up] == [(9, b"{]")]
 
 
 # Together with others
