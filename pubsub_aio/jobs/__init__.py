@@ -8,6 +8,7 @@ async with SubscriberClient() as subscriber, PublisherClient() as publisher:
 
 from pubsub_aio.config import JobPolicy
 from pubsub_aio.jobs.attributes import SAME_JOB, job_attributes
+from pubsub_aio.jobs.janitor import Janitor
 from pubsub_aio.jobs.job import Job
 from pubsub_aio.jobs.names import Place, QueueNames
 from pubsub_aio.jobs.options import WorkOptions
@@ -19,6 +20,7 @@ from pubsub_aio.jobs.worker import JobWorker, RejectJobError
 
 __all__ = [
     "SAME_JOB",
+    "Janitor",
     "Job",
     "JobPolicy",
     "JobQueue",

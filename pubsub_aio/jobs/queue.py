@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import functools
 import logging
-import math
 import time
 from collections.abc import Callable, Mapping
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
-from pubsub_aio._core.idleness import EXPIRES
 from pubsub_aio.config import FlowControl, JobPolicy
-from pubsub_aio.errors import (
-    ConfigError,
-    InvalidRequestError,
-    NotFoundError,
-    PermissionDeniedError,
-    PubSubError,
-)
 from pubsub_aio.jobs.attributes import job_attributes
 from pubsub_aio.jobs.giving_up import OnGiveUp
-from pubsub_aio.jobs.names import Place, QueueNames
+from pubsub_aio.jobs.names import QueueNames
 from pubsub_aio.jobs.options import Handler, WorkOptions, Wrapper
+from pubsub_aio.jobs.premises import Premises
 from pubsub_aio.jobs.returns import Returns
 from pubsub_aio.jobs.running import run_together
 from pubsub_aio.jobs.server_policy import MIN_DELIVERY_ATTEMPTS, retry_on_server
@@ -37,12 +26,6 @@ if TYPE_CHECKING:
     from pubsub_aio.admin import AdminClient
 
 log = logging.getLogger("pubsub_aio.jobs")
-
-_MONTH = timedelta(days=31)
-"""The longest that the service holds a message for."""
-
-_ATTEMPTS = 3
-"""How often a queue is created that is deleted at the same time."""
 
 
 class JobQueue:
@@ -93,9 +76,8 @@ class JobQueue:
         self._publisher = publisher
         self._fifo = fifo
         self._clock = clock
-        self._usage = Usage(subscriber, self.policy, clock) if auto_delete else None
-        self._looking = asyncio.Lock()
-        self._look_again_at = -math.inf
+        usage = Usage(subscriber, self.policy, clock) if auto_delete else None
+        self._premises = Premises(subscriber, self.names, fifo=fifo, usage=usage, clock=clock)
 
     def __repr__(self) -> str:
         return f"JobQueue({self.names.queue.subscription!r}, topic={self.names.queue.topic!r})"
@@ -109,95 +91,7 @@ class JobQueue:
             ConfigError: A subscription of one of the names is of another topic, or has no order
                 although the queue is FIFO.
         """
-        for attempt in range(_ATTEMPTS):
-            for place in self.names.all:
-                await self._create(place)
-            if self._usage is None:
-                return
-            try:
-                await self._usage.say(self.names.all)
-            except NotFoundError as error:  # a janitor was faster
-                if attempt == _ATTEMPTS - 1:
-                    raise
-                log.warning("%r is created once more: %s", self, error)
-            else:
-                return
-
-    async def _create(self, place: Place) -> None:
-        labels = place.labels | (self._usage.labels(place) if self._usage else {})
-        find = functools.partial(self._subscriber.find_subscription, place.subscription)
-        found = await (self._usage.patiently(find) if self._usage else find())
-        if found is None:
-            await self._subscriber.ensure_topic(place.topic, labels=place.labels)
-            found = await self._subscribe(place, labels)
-        elif EXPIRES in found.labels and not self._usage:
-            log.warning(
-                "%s may be deleted by a janitor that does not see its use from here: give "
-                "auto_delete=True",
-                place.subscription,
-            )
-        if found.topic != place.topic:
-            raise ConfigError(
-                f"name: {place.subscription} exists and is of {found.topic}, not of {place.topic}; "
-                "choose another, or give that as topic"
-            )
-        if self._fifo and not found.enable_message_ordering:
-            raise ConfigError(
-                f"fifo: {place.subscription} exists without ordering, which cannot be changed: "
-                "delete it, or choose another name"
-            )
-
-    async def _subscribe(self, place: Place, labels: dict[str, str]) -> Any:
-        """Create one of the subscriptions; returns it as the server has it."""
-        settings: dict[str, Any] = {"enable_message_ordering": self._fifo, "labels": labels}
-        if place.role != "queue":
-            settings["expiration_policy"] = {}  # never
-        create = functools.partial(
-            self._subscriber.create_subscription, place.subscription, place.topic
-        )
-        if place.role != "dead-letter":
-            return await create(**settings)
-        try:
-            return await create(message_retention_duration=_MONTH, **settings)
-        except InvalidRequestError:  # some servers hold messages for a week at most
-            return await create(**settings)
-
-    async def _look(self) -> None:
-        """See to it that the queue is there, once; with `auto_delete`, say that it is in use."""
-        if self._clock() < self._look_again_at:
-            return
-        async with self._looking:
-            if self._clock() < self._look_again_at:
-                return  # somebody else has looked meanwhile
-            try:
-                await self._look_after()
-            except PermissionDeniedError as error:
-                if self._usage:
-                    error.add_note("with auto_delete one must be allowed to change subscriptions")
-                    raise  # a janitor would not see that the queue is in use
-                log.warning("%r cannot be looked after, and is taken to be there: %s", self, error)
-            self._look_again_at = math.inf
-            if self._usage:
-                self._look_again_at = self._usage.said_at + self._usage.interval
-
-    async def _look_after(self) -> None:
-        if self._usage and self._look_again_at > -math.inf:
-            try:
-                await self._usage.say(self.names.all)
-            except NotFoundError as error:
-                log.warning("%r is created again: %s", self, error)
-            else:
-                return
-        await self.create()
-
-    async def _stay_in_use(self) -> None:
-        """Say that the queue is in use, again and again."""
-        while self._usage:
-            await asyncio.sleep(self._usage.interval)
-            try:
-                await self._look()
-            except PubSubError as error:
-                log.warning("%r may seem to be out of use: %s", self, error)
+        await self._premises.create()
 
     async def retry_on_server(
         self,
@@ -262,13 +156,12 @@ class JobQueue:
             attributes, persistent=persistent, ttl=ttl, job_id=job_id, clock=self._clock
         )
         while True:
-            await self._look()
-            since = self._usage.since if self._usage else 0.0
+            since = await self._premises.look()
             flight = self._publisher.publish(
                 self.names.queue.topic, data, attributes=made, ordering_key=ordering_key
             )
             message_id = await flight.ack
-            if self._usage is None or self._usage.is_sure_since(since):
+            if self._premises.were_there(since):
                 return message_id
             log.warning("%r may have been deleted meanwhile: a job is put again", self)
 
@@ -284,7 +177,7 @@ class JobQueue:
             policy=self.policy,
             fifo=self._fifo,
             clock=self._clock,
-            restore=self.create,
+            restore=self._premises.create,
             **options,
         )
 
@@ -301,7 +194,7 @@ class JobQueue:
             policy=self.policy,
             on_give_up=on_give_up,
             clock=self._clock,
-            restore=self.create,
+            restore=self._premises.create,
         )
 
     async def work(
@@ -335,7 +228,7 @@ class JobQueue:
         perform = self.worker(**options)(handler)
         if wrap is not None:
             perform = wrap(perform)
-        await self._look()
+        await self._premises.look()
         flow = flow_control or _flow_control(options.get("concurrency"))
         begin, how = self._subscriber.subscribe, subscribe or {}
         returns = self.returns(on_give_up=options.get("on_give_up"))
@@ -350,7 +243,7 @@ class JobQueue:
                     **how,
                 ),
             ],
-            self._stay_in_use(),
+            self._premises.stay_in_use(),
             signals=signals,
         )
 

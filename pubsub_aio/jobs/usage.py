@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import asyncio
+import functools
+import logging
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
 
+from pubsub_aio._core.idleness import CLOSING, EXPIRES, SURE, TIMES, USED, larger
 from pubsub_aio.config import JobPolicy
-from pubsub_aio.errors import NotFoundError
+from pubsub_aio.errors import ConfigError, InvalidRequestError, NotFoundError, UnavailableError
 from pubsub_aio.jobs.names import Place
 from pubsub_aio.subscriber.client import SubscriberClient
 
-EXPIRES = "pubsub_aio_expires"
-"""The label with the seconds after which what is not used may be deleted. What does not have it is
-never deleted."""
+T = TypeVar("T")
 
-USED = "pubsub_aio_used"
-"""The label with the time of the last use, in seconds since 1970."""
+log = logging.getLogger("pubsub_aio.jobs")
 
-_TIMES = 5  # that it is said within the time
+DELETION_TAKES = 20.0
+"""Seconds in which a janitor that has begun to delete has ended."""
+
+_PROMPTLY = 20.0
+"""Seconds in which labels that were read have to be written. Later than that they might take away
+the mark of a janitor that came meanwhile."""
 
 
 class Usage:
@@ -31,8 +39,12 @@ class Usage:
     def __init__(
         self, subscriber: SubscriberClient, policy: JobPolicy, clock: Callable[[], float]
     ) -> None:
-        self.interval = min(policy.expires, policy.dead_letter_expires) / _TIMES
+        self.interval = min(policy.expires, policy.dead_letter_expires) / TIMES
         """Seconds after which it is to be said again."""
+        self.said_at = -math.inf
+        """When it was said last."""
+        self._since = -math.inf
+        self._complained = False
         self._subscriber = subscriber
         self._policy = policy
         self._clock = clock
@@ -41,16 +53,102 @@ class Usage:
         """What to say now."""
         dead = place.role == "dead-letter"
         expires = self._policy.dead_letter_expires if dead else self._policy.expires
-        return {EXPIRES: str(round(expires)), USED: str(round(self._clock()))}
+        return {EXPIRES: str(math.ceil(expires)), USED: str(round(self._clock()))}
 
-    async def say(self, places: Iterable[Place]) -> None:
+    # Whether it was there
+
+    @property
+    def since(self) -> float:
+        """Since when it is sure to be there, without a break."""
+        return self._since
+
+    def is_sure_since(self, since: float) -> bool:
+        """Whether it was there all the time since then."""
+        return self._since == since and self._clock() <= self._sure_until
+
+    @property
+    def _sure_until(self) -> float:
+        return self.said_at + SURE * self.interval
+
+    # What is said
+
+    async def patiently(self, look: Callable[[], Awaitable[T]]) -> T:
+        """Look at a subscription; once more if a janitor may have been about to delete it.
+
+        Raises:
+            ConfigError: It has lost its topic, and stays.
+        """
+        try:
+            return await look()
+        except ConfigError:
+            await asyncio.sleep(DELETION_TAKES)
+            return await look()
+
+    async def say(self, places: Sequence[Place]) -> None:
         """Say of these that they are in use.
+
+        If a janitor was about to delete one of them it may do so before it sees that. So this
+        returns later then, when the janitor has either deleted or seen it.
 
         Raises:
             NotFoundError: One of them was deleted.
+            UnavailableError: It could not be said promptly.
         """
-        for place in places:
-            found = await self._subscriber.find_subscription(place.subscription)
-            if found is None:
-                raise NotFoundError("NOT_FOUND", f"{place.subscription} was deleted")
-            await self._subscriber.add_labels(found, self.labels(place))
+        void: dict[str, str] = {}
+        while True:
+            said_at = self._clock()
+            marks = await self._renew_all(places, void)
+            if marks.items() <= void.items():
+                break
+            log.info("a janitor was about to delete %s, and is waited for", ", ".join(marks))
+            void = marks
+            await asyncio.sleep(DELETION_TAKES)
+        if said_at > self._sure_until:
+            self._since = said_at
+        self.said_at = said_at
+
+    def _complain(self, error: InvalidRequestError) -> None:
+        """Say once that labels cannot be changed; then a janitor cannot mark anything either."""
+        if not self._complained:
+            log.warning(
+                "auto_delete: the server does not change labels of subscriptions: %s", error
+            )
+        self._complained = True
+
+    async def _renew_all(self, places: Sequence[Place], void: Mapping[str, str]) -> dict[str, str]:
+        """Write the labels; returns the marks of janitors that were found."""
+        marks = {}
+        for place in reversed(places):  # the queue is in use also if the others cannot be found
+            known = void.get(place.subscription, "")
+            renew = functools.partial(self._renew, place, known)
+            if mark := await self.patiently(renew):
+                marks[place.subscription] = mark
+        return marks
+
+    async def _renew(self, place: Place, void: str) -> str:
+        """Write the labels of one; returns the mark of a janitor, if there was one.
+
+        A mark that is void, and was so for long enough, is removed.
+        """
+        name = place.subscription
+        try:
+            async with asyncio.timeout(_PROMPTLY):
+                found = await self._subscriber.find_subscription(name)
+                if found is None:
+                    self.said_at = -math.inf
+                    raise NotFoundError("NOT_FOUND", f"{name} was deleted")
+                labels = place.labels | self.labels(place)
+                # Who gives it less time than others does not speak for them.
+                labels[EXPIRES] = larger(labels[EXPIRES], found.labels.get(EXPIRES, ""))
+                mark = found.labels.get(CLOSING, "")
+                if mark and mark == void:
+                    del found.labels[CLOSING]
+                try:
+                    await self._subscriber.add_labels(found, labels)
+                except InvalidRequestError as error:
+                    self._complain(error)
+        except TimeoutError as error:
+            raise UnavailableError(
+                "DEADLINE_EXCEEDED", f"it could not be said of {name} that it is in use"
+            ) from error
+        return mark

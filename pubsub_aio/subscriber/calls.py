@@ -148,7 +148,8 @@ class SubscriberCalls(ForAdapters):
             if error.code == "DEADLINE_EXCEEDED":
                 return []
             raise
-        return self._settler(name).messages(schema.PullResponse.FromString(data).received_messages)
+        received = schema.PullResponse.FromString(data).received_messages
+        return self._settler(name).messages(received) if received else []
 
     def _settler(self, name: str) -> Pulled:
         if name not in self._pulled:
