@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pubsub_aio
-from pubsub_aio import emulator, testing
+from pubsub_aio import emulator, jobs, testing
 
 
 def test_the_public_names_are_these() -> None:
@@ -77,6 +77,32 @@ def test_the_public_names_are_these() -> None:
         "VirtualTimeLoop",
         "run",
         "run_scenario",
+    ]
+    assert jobs.__all__ == [
+        "SAME_JOB",
+        "DeadLetter",
+        "DeadLetterSubscription",
+        "Janitor",
+        "Job",
+        "JobPolicy",
+        "JobQueue",
+        "JobWorker",
+        "Place",
+        "QueueNames",
+        "RejectJobError",
+        "Report",
+        "Returns",
+        "Target",
+        "Tick",
+        "Timetable",
+        "WorkOptions",
+        "dead_letter_subscriptions",
+        "find_target",
+        "job_attributes",
+        "peek",
+        "purge",
+        "redrive",
+        "retry_on_server",
     ]
     assert emulator.__all__ == [
         "Ack",

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Sequence
 
 from pubsub_aio import __version__
-from pubsub_aio.cli import emulator, ingest
+from pubsub_aio.cli import dlq, emulator, ingest
 from pubsub_aio.cli.output import say
 from pubsub_aio.errors import PubSubError
 
@@ -33,7 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="pubsub-aio", description="Google Pub/Sub for asyncio.")
     parser.add_argument("--version", action="version", version=f"pubsub-aio {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (emulator, ingest):
+    for command in (emulator, ingest, dlq):
         added = command.add_to(commands)
         added.add_argument("-v", "--verbose", action="store_true", help="log what goes on")
     return parser

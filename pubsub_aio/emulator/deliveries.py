@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pubsub_aio.emulator import ack_ids, records
-from pubsub_aio.emulator.filters import Filter
 from pubsub_aio.emulator.journal import Journal, Source
 from pubsub_aio.emulator.lanes import Lanes
 from pubsub_aio.emulator.leases import INVALID_ACK_ID, NO_REFUSALS, Leases
 from pubsub_aio.emulator.log import MASK, SHIFT, TopicLog
 from pubsub_aio.emulator.progress import Position, Progress, Run
 from pubsub_aio.emulator.response import Consumer, Response
+from pubsub_aio.filters import Filter
 
 UNORDERED_ACK_ID = "TRANSIENT_FAILURE_UNORDERED_ACK_ID"
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, cast
 from pubsub_aio._wire import schema
 from pubsub_aio.emulator.durations import check_duration, seconds_of
 from pubsub_aio.emulator.exports import check_export
-from pubsub_aio.emulator.filters import Filter, FilterError, parse_filter
 from pubsub_aio.emulator.names import check_name
 from pubsub_aio.emulator.status import Code, StatusError, invalid
+from pubsub_aio.filters import Filter, FilterError, parse_filter
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
@@ -22,6 +22,8 @@ DEFAULT_ACK_DEADLINE = 10
 MAX_ACK_DEADLINE = 600
 DEFAULT_RETENTION = 7 * DAY
 DEFAULT_EXPIRATION = 31 * DAY
+MAX_FILTER_BYTES = 256
+"""The longest filter the service takes, in UTF-8."""
 
 _KMS_KEY = re.compile(r"projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+")
 _MAX_LABELS = 64
@@ -112,7 +114,7 @@ def parsed_filter(subscription: schema.Subscription) -> Filter | None:
     if not subscription.filter:
         return None
     try:
-        return parse_filter(subscription.filter)
+        return parse_filter(subscription.filter, max_bytes=MAX_FILTER_BYTES)
     except FilterError as error:
         raise invalid("filter", str(error)) from error
 

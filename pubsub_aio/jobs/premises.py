@@ -83,7 +83,7 @@ class Premises:
 
     async def _create(self, place: Place) -> None:
         labels = place.labels | (self._usage.labels(place) if self._usage else {})
-        find = functools.partial(self._subscriber.find_subscription, place.subscription)
+        find = functools.partial(self._subscriber.find_live_subscription, place.subscription)
         found = await (self._usage.patiently(find) if self._usage else find())
         if found is None:
             await self._subscriber.ensure_topic(place.topic, labels=place.labels)

@@ -133,7 +133,7 @@ class Usage:
         name = place.subscription
         try:
             async with asyncio.timeout(_PROMPTLY):
-                found = await self._subscriber.find_subscription(name)
+                found = await self._subscriber.find_live_subscription(name)
                 if found is None:
                     self.said_at = -math.inf
                     raise NotFoundError("NOT_FOUND", f"{name} was deleted")

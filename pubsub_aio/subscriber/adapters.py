@@ -85,20 +85,46 @@ class ForAdapters(abc.ABC):
         """A subscription as the server has it; none if there is none.
 
         Raises:
-            ConfigError: Its topic was deleted, so that nothing can reach it any more.
+            ConfigError: It cannot be one.
         """
         request = schema.GetSubscriptionRequest(subscription=self.subscription_name(subscription))
         try:
             data = await self._ask("GetSubscription", request.SerializeToString())
         except NotFoundError:
             return None
-        found = schema.Subscription.FromString(data)
-        if found.topic == names.DELETED_TOPIC:
+        except InvalidRequestError as error:
+            raise ConfigError(f"subscription: {error.message}") from error
+        return schema.Subscription.FromString(data)
+
+    async def find_live_subscription(self, subscription: str) -> schema.Subscription | None:
+        """The same.
+
+        Raises:
+            ConfigError: Its topic was deleted, so that nothing can reach it any more.
+        """
+        found = await self.find_subscription(subscription)
+        if found is not None and found.topic == names.DELETED_TOPIC:
             raise ConfigError(
                 f"{found.name} has lost its topic, which was deleted: move what it holds, "
                 "with pubsub-aio dlq redrive, and delete it"
             )
         return found
+
+    async def subscriptions_of(self, topic: str) -> list[str]:
+        """The full names of the subscriptions of a topic.
+
+        Raises:
+            NotFoundError: There is no such topic.
+        """
+        found: list[str] = []
+        request = schema.ListTopicSubscriptionsRequest(topic=self.topic_name(topic))
+        while True:
+            data = await self._ask("ListTopicSubscriptions", request.SerializeToString())
+            page = schema.ListTopicSubscriptionsResponse.FromString(data)
+            found += page.subscriptions
+            request.page_token = page.next_page_token
+            if not request.page_token:
+                return found
 
     async def add_labels(self, found: schema.Subscription, labels: Mapping[str, str]) -> None:
         """Give a subscription labels, beside those that it has."""

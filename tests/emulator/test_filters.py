@@ -10,7 +10,8 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from pubsub_aio.emulator.filters import FilterError, parse_filter
+from pubsub_aio.emulator.settings import MAX_FILTER_BYTES
+from pubsub_aio.filters import FilterError, parse_filter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -20,9 +21,9 @@ def matches(text: str, **attributes: str) -> bool:
     return parse_filter(text).matches(attributes)
 
 
-def position_of_error(text: str) -> int:
+def position_of_error(text: str, *, max_bytes: int | None = None) -> int:
     with pytest.raises(FilterError) as caught:
-        parse_filter(text)
+        parse_filter(text, max_bytes=max_bytes)
     assert str(caught.value).startswith(f"invalid filter at character {caught.value.position}: ")
     return caught.value.position
 
@@ -293,26 +294,30 @@ def test_a_syntax_error_is_reported_where_it_is(text: str, position: int) -> Non
         ('attributes:"\t"', "this character must be escaped"),
         (r'attributes:"\q"', "unknown escape sequence"),
         (r'attributes:"\ud800"', "this escape sequence names no character"),
-        ("attributes:" + 250 * "a", "longer than 256 bytes"),
+        ("attributes:" + 990 * "a", "longer than 1000 bytes"),
     ],
 )
 def test_a_syntax_error_says_what_is_wrong(text: str, reason: str) -> None:
     with pytest.raises(FilterError) as caught:
-        parse_filter(text)
+        parse_filter(text, max_bytes=1_000)
 
     assert str(caught.value) == f"invalid filter at character {caught.value.position}: {reason}"
 
 
-def test_a_filter_may_have_256_bytes_of_utf_8() -> None:
-    frame = 'attributes:""'
+def test_a_filter_may_have_as_many_bytes_of_utf_8_as_is_said() -> None:
+    frame, most = 'attributes:""', MAX_FILTER_BYTES
     ascii_key = (256 - len(frame)) * "k"
     wide_key = (256 - len(frame)) // 3 * "み"
 
-    assert parse_filter(f'attributes:"{ascii_key}"').matches({ascii_key: ""})
-    assert parse_filter(f'attributes:"{wide_key}"').matches({wide_key: ""})
-    assert position_of_error(f'attributes:"{ascii_key}k"') == 257
+    assert parse_filter(f'attributes:"{ascii_key}"', max_bytes=most).matches({ascii_key: ""})
+    assert parse_filter(f'attributes:"{wide_key}"', max_bytes=most).matches({wide_key: ""})
+    assert position_of_error(f'attributes:"{ascii_key}k"', max_bytes=most) == 257
     # 12 bytes before the first of them, and 81 of three bytes each reach byte 255
-    assert position_of_error(f'attributes:"{wide_key}み"') == 12 + 81 + 1
+    assert position_of_error(f'attributes:"{wide_key}み"', max_bytes=most) == 12 + 81 + 1
+
+
+def test_a_filter_may_be_as_long_as_it_is_where_nothing_is_said() -> None:
+    assert parse_filter(f"attributes:{1_000 * 'k'}").matches({1_000 * "k": ""})
 
 
 # Depth

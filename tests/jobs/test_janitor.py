@@ -260,6 +260,7 @@ async def test_what_counts_deliveries_is_not_looked_into(world: World) -> None:
 
 @world
 async def test_a_queue_out_of_use_goes_after_its_time_and_not_before(world: World) -> None:
+    """B22: no consumer and no publish for its time, the label, and an empty last pull."""
     await world.made()
 
     assert await world.sweeps(LEASES_END - 1) == []
@@ -296,6 +297,7 @@ async def test_nobody_is_deleted_who_was_not_marked_before(world: World) -> None
 
 @world
 async def test_dead_letters_stay_and_return_when_the_queue_is_used_again(world: World) -> None:
+    """B23: not while there are any."""
     world.emulator.create_topic(DEAD)
     await world.made()
     world.emulator.publish(DEAD, b"january")

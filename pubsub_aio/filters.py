@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
     Test = Callable[[Mapping[str, str]], bool]
 
-MAX_FILTER_BYTES = 256
-"""The longest filter the service takes, in UTF-8."""
-
 _SPACE = " \t\r\n"
 _TOKEN = re.compile(r"\w+|!=|.", re.ASCII)
 _KEY = re.compile(r"[\w-]+", re.ASCII)
@@ -45,7 +42,7 @@ _NAMED = dict(zip("abfnrtv", "\a\b\f\n\r\t\v", strict=True))
 
 
 class FilterError(ValueError):
-    """The text is not a filter; a request that carries it is answered INVALID_ARGUMENT.
+    """The text is not a filter; the service answers INVALID_ARGUMENT to a request with it.
 
     Attributes:
         position: The character at fault, counted from 1; one past the last if the text ends early.
@@ -65,22 +62,26 @@ class Filter:
         self._test = test
 
     def matches(self, attributes: Mapping[str, str]) -> bool:
-        """Say whether a message with these attributes is delivered."""
+        """Say whether a message with these attributes passes."""
         return self._test(attributes)
 
 
-def parse_filter(text: str) -> Filter:
+def parse_filter(text: str, *, max_bytes: int | None = None) -> Filter:
     """Parse a filter, once for all the messages it will test.
 
     The empty string is an error here: it is how a subscription says that it has no filter.
+
+    Args:
+        text: The filter.
+        max_bytes: How long it may be, in UTF-8; as long as it is unless told.
 
     Raises:
         FilterError: The text is too long or is not in the filter language.
     """
     encoded = text.encode(errors="replace")
-    if len(encoded) > MAX_FILTER_BYTES:
-        within = encoded[:MAX_FILTER_BYTES].decode(errors="ignore")
-        raise FilterError(f"longer than {MAX_FILTER_BYTES} bytes", position=len(within) + 1)
+    if max_bytes is not None and len(encoded) > max_bytes:
+        within = encoded[:max_bytes].decode(errors="ignore")
+        raise FilterError(f"longer than {max_bytes} bytes", position=len(within) + 1)
     return Filter(_Parser(text).parse())
 
 
