@@ -89,6 +89,7 @@ class Sifter:
             await self._watch(live)
         finally:
             self._over.set()
+            self._freed.set()  # who waits for his turn need not wait any more
             await _end(live)
             self._tell()  # of what was finished meanwhile
         live.result()

@@ -249,6 +249,15 @@ async def test_no_more_are_moved_than_the_limit_says(emulator: MemoryEmulator) -
 
 
 @virtual
+async def test_at_the_limit_nobody_waits_for_his_turn_any_more(emulator: MemoryEmulator) -> None:
+    set_up(emulator, 10)
+    async with clients(emulator) as (subscriber, publisher):
+        await redrive(subscriber, publisher, LETTERS, to=ORDERS, limit=2)
+
+        assert now() < 1
+
+
+@virtual
 async def test_a_failure_does_not_count_towards_the_limit(emulator: MemoryEmulator) -> None:
     set_up(emulator)
     for data in (b"bad", b"1", b"2", b"3"):
