@@ -280,7 +280,7 @@ def test_a_message_that_stays_because_it_failed_is_told_and_the_status_says_so(
     assert (done.returncode, done.stderr) == (1, "")
     first, last = done.stdout.splitlines()
     assert first.startswith("first error: ")
-    assert last == "6 moved from letters to orders; 1 stay there: 1 failed"
+    assert last == "6 moved from letters to orders; 1 stays there: 1 failed"
 
 
 # Purge

@@ -160,7 +160,8 @@ def summary(
     ]
     total = f"{report.moved:,} {done} {where}"
     if stay:
-        total += f"; {report.looked_at - report.moved:,} stay there: {', '.join(stay)}"
+        left = report.looked_at - report.moved
+        total += f"; {left:,} {'stays' if left == 1 else 'stay'} there: {', '.join(stay)}"
     if interrupted:
         total = f"interrupted: {total}; the rest is where it was"
     elif limited and report.ended_by == "limit":
