@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import logging
-import math
 from collections.abc import Callable
 from typing import Any
 
 from pubsub_aio.cli import dlq_actions as actions
+from pubsub_aio.cli.arguments import add_client, add_subscription, count, rate, some_seconds
 from pubsub_aio.errors import ConfigError, MissingExtraError
 
 _IDLE = 5.0  # seconds
@@ -51,10 +51,10 @@ def _add_peek(kinds: Any) -> None:
         "Show messages of a subscription. They are given back at once; where the subscription "
         "counts deliveries, this is one."
     )
-    _add_subscription(parser)
+    add_subscription(parser)
     _add_filter(parser)
     parser.add_argument(
-        "--limit", type=_count, default=10, metavar="N", help="how many, %(default)s unless told"
+        "--limit", type=count, default=10, metavar="N", help="how many, %(default)s unless told"
     )
     parser.add_argument("--data", action="store_true", help="show all data, not only its beginning")
 
@@ -67,15 +67,15 @@ def _add_redrive(kinds: Any) -> None:
         "Move dead letters to a topic, where they are worked on once more. Each is published "
         "first and acknowledged then: none is lost, whenever this is interrupted."
     )
-    _add_subscription(parser)
+    add_subscription(parser)
     parser.add_argument(
         "--to",
         metavar="TOPIC",
         help="where to; for a queue of this library, back to that queue unless told",
     )
     _add_filter(parser)
-    parser.add_argument("--limit", type=_count, metavar="N", help="move so many at most")
-    parser.add_argument("--rate", type=_rate, metavar="R", help="move so many a second at most")
+    parser.add_argument("--limit", type=count, metavar="N", help="move so many at most")
+    parser.add_argument("--rate", type=rate, metavar="R", help="move so many a second at most")
     parser.add_argument("--dry-run", action="store_true", help="only tell what would be moved")
     parser.add_argument(
         "--yes", action="store_true", help="do not ask, even if several subscriptions get them"
@@ -85,9 +85,9 @@ def _add_redrive(kinds: Any) -> None:
 def _add_purge(kinds: Any) -> None:
     parser = _add(kinds, "purge", actions.purge_them, "delete messages, for good")
     parser.description = "Delete messages of a subscription, for good."
-    _add_subscription(parser)
+    add_subscription(parser)
     _add_filter(parser)
-    parser.add_argument("--limit", type=_count, metavar="N", help="delete so many at most")
+    parser.add_argument("--limit", type=count, metavar="N", help="delete so many at most")
     parser.add_argument("--yes", action="store_true", help="do not ask")
 
 
@@ -95,13 +95,10 @@ def _add(
     kinds: Any, name: str, run: Callable[[argparse.Namespace], int], what: str
 ) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = kinds.add_parser(name, help=what)
-    parser.add_argument("--project", metavar="NAME", help="project of short names")
-    parser.add_argument(
-        "--transport", choices=("grpc", "rest"), default="grpc", help="grpc unless told"
-    )
+    add_client(parser)
     parser.add_argument(
         "--idle",
-        type=_seconds,
+        type=some_seconds,
         default=_IDLE,
         metavar="SECONDS",
         help="for how long nothing must come until it counts as empty, %(default)g s unless told",
@@ -117,41 +114,12 @@ def _add(
     return parser
 
 
-def _add_subscription(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("subscription", metavar="SUBSCRIPTION", help="name, full or short")
-
-
 def _add_filter(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--filter",
         metavar="F",
         help="which, in Pub/Sub's filter language: 'attributes.kind = \"tea\"'; all unless told",
     )
-
-
-def _count(text: str) -> int:
-    count = int(text) if text.isdecimal() else 0
-    if count < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of messages: give 1 or more")
-    return count
-
-
-def _seconds(text: str) -> float:
-    return _positive(text, "a number of seconds above 0")
-
-
-def _rate(text: str) -> float:
-    return _positive(text, "a number of messages a second above 0")
-
-
-def _positive(text: str, what: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
-    return number
 
 
 def _checked(

@@ -10,6 +10,7 @@ import math
 import threading
 from typing import TYPE_CHECKING, Any
 
+from pubsub_aio.cli.arguments import add_client, add_subscription, count, seconds
 from pubsub_aio.cli.output import say
 from pubsub_aio.errors import ConfigError, MissingExtraError
 
@@ -33,7 +34,7 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
         "least once, and can be told by its message_id. It goes to PUBSUB_EMULATOR_HOST if that "
         "is set.",
     )
-    parser.add_argument("subscription", metavar="SUBSCRIPTION", help="name, full or short")
+    add_subscription(parser)
     parser.add_argument(
         "--to", required=True, type=_path, metavar="PATH", help="folder or URL to append to"
     )
@@ -45,33 +46,30 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
         help="parquet unless told otherwise; JSON has data in base64",
     )
     parser.add_argument(
-        "--max-messages", type=_count, metavar="N", help="stop when so many are written"
+        "--max-messages", type=count, metavar="N", help="stop when so many are written"
     )
     parser.add_argument("--until-empty", action="store_true", help="stop when nothing comes")
     parser.add_argument(
         "--idle",
-        type=_seconds,
+        type=seconds,
         metavar="SECONDS",
         help=f"with --until-empty: for how long nothing must come, {_IDLE:g} s unless told",
     )
     parser.add_argument(
         "--batch-messages",
-        type=_count,
+        type=count,
         default=200_000,
         metavar="N",
         help="most in a batch, %(default)s unless told",
     )
     parser.add_argument(
         "--batch-latency",
-        type=_seconds,
+        type=seconds,
         default=1.0,
         metavar="SECONDS",
         help="how long a message waits for others, %(default)g s unless told",
     )
-    parser.add_argument("--project", metavar="NAME", help="project of a short name")
-    parser.add_argument(
-        "--transport", choices=("grpc", "rest"), default="grpc", help="grpc unless told"
-    )
+    add_client(parser)
     parser.add_argument("--master", default="local[*]", help="where Spark runs, here unless told")
     parser.set_defaults(run=lambda options: _run(parser, options))
     return parser
@@ -81,23 +79,6 @@ def _path(text: str) -> str:
     if not text.strip():
         raise argparse.ArgumentTypeError("it is empty: give a folder or a URL")
     return text
-
-
-def _count(text: str) -> int:
-    count = int(text) if text.isdecimal() else 0
-    if count < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of messages: give 1 or more")
-    return count
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
-    return seconds
 
 
 def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:

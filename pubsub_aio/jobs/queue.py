@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Unpack
 
 from pubsub_aio.config import FlowControl, JobPolicy
+from pubsub_aio.errors import PubSubError
 from pubsub_aio.jobs.attributes import job_attributes
 from pubsub_aio.jobs.giving_up import OnGiveUp
 from pubsub_aio.jobs.names import QueueNames
@@ -157,13 +158,21 @@ class JobQueue:
         )
         while True:
             since = await self._premises.look()
-            flight = self._publisher.publish(
-                self.names.queue.topic, data, attributes=made, ordering_key=ordering_key
-            )
-            message_id = await flight.ack
+            message_id = await self._publish(data, made, ordering_key)
             if self._premises.were_there(since):
                 return message_id
             log.warning("%r may have been deleted meanwhile: a job is put again", self)
+
+    async def _publish(self, data: bytes, attributes: dict[str, str], ordering_key: str) -> str:
+        topic = self.names.queue.topic
+        try:
+            return await self._publisher.publish(
+                topic, data, attributes=attributes, ordering_key=ordering_key
+            ).ack
+        except PubSubError:
+            if ordering_key:  # who put it is told; others of the key may be put again
+                self._publisher.resume(topic, ordering_key)
+            raise
 
     def worker(self, **options: Unpack[WorkOptions]) -> JobWorker:
         """A worker of this queue, a function from handler to handler.

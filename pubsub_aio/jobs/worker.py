@@ -19,7 +19,7 @@ from pubsub_aio._core.verdicts import (
     after_failure,
     is_dropped,
 )
-from pubsub_aio.config import JobPolicy
+from pubsub_aio.config import MAX_ACK_DEADLINE, JobPolicy
 from pubsub_aio.errors import PubSubError
 from pubsub_aio.jobs.attributes import EXPIRES_AT, expiry_of, is_persistent
 from pubsub_aio.jobs.forwarding import Forwarding, RefusedError, acked
@@ -96,6 +96,7 @@ class JobWorker:
         self._give_up = GivingUp(self._options.on_give_up, again_after=self.policy.max_backoff)
         self._fifo = fifo
         self._clock = clock
+        self._warned = False
         limit = self._options.concurrency
         self._slots: contextlib.AbstractAsyncContextManager[object] = (
             asyncio.Semaphore(limit) if limit else contextlib.nullcontext()
@@ -173,7 +174,7 @@ class JobWorker:
             await self._end(job, failure)
         else:
             log.warning("%r failed, and is given back: %s", job, _said_by(failure))
-            message.nack()
+            self._give_back(job)
 
     def _verdict(self, job: Job, error: Exception, resurrections: int) -> Verdict | None:
         """What becomes of a job that failed; none if that is the server's to say."""
@@ -215,6 +216,19 @@ class JobWorker:
             raise UndecodableError(f"{type(error).__name__}: {error}") from error
 
     # Ends
+
+    def _give_back(self, job: Job) -> None:
+        """Leave a job to the server, which has a policy of its own if it counts deliveries."""
+        counts = job.message.delivery_attempt is not None
+        if not counts and not self._warned:
+            self._warned = True
+            log.warning(
+                'retry="server": %s does not count deliveries, jobs are tried for ever; see '
+                "JobQueue.retry_on_server",
+                job.message.settler.subscription,
+            )
+        wait = 0.0 if counts else min(self.policy.initial_backoff, MAX_ACK_DEADLINE)
+        job.message.nack(delay=wait)
 
     async def _ack(self, message: Message) -> None:
         if self._fifo:

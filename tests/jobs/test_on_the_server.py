@@ -89,3 +89,21 @@ async def test_what_is_rejected_is_given_up_here(emulator: MemoryEmulator) -> No
             await asyncio.sleep(60)
 
         assert (len(performer.tries), len(performer.given_up)) == (1, 1)
+
+
+def test_a_server_that_does_not_count_is_warned_of(quiet: pytest.LogCaptureFixture) -> None:
+    """R29: and the job comes again after the first wait of the policy, not at once."""
+
+    @virtual
+    async def scenario(emulator: MemoryEmulator) -> None:
+        async with shop(emulator) as it:
+            await it.queue.put(b"bad")
+            async with it.working(performer := Performer(fails), retry="server"):
+                await asyncio.sleep(5)
+
+            assert performer.times(b"bad") == [0, 2, 4]
+
+    scenario()
+
+    warnings = [one.message for one in quiet.records if "does not count" in one.message]
+    assert len(warnings) == 1

@@ -15,6 +15,7 @@ from pubsub_aio import (
     ConfigError,
     NotFoundError,
     PublisherClient,
+    ServiceError,
     ShutdownPolicy,
     SubscriberClient,
 )
@@ -151,8 +152,21 @@ async def test_a_job_that_could_not_be_put_says_so(emulator: MemoryEmulator) -> 
     async with shop(emulator) as it:
         await it.queue.put(b"first")
         emulator.faults.fail("Publish", "RESOURCE_EXHAUSTED", times=1)
-        with pytest.raises(Exception, match="RESOURCE_EXHAUSTED"):
+        with pytest.raises(ServiceError, match="RESOURCE_EXHAUSTED"):
             await it.queue.put(b"second")
+
+
+@virtual
+async def test_a_job_that_could_not_be_put_does_not_keep_others_of_its_key_out(
+    emulator: MemoryEmulator,
+) -> None:
+    async with shop(emulator, fifo=True) as it:
+        emulator.faults.fail("Publish", "RESOURCE_EXHAUSTED", times=1)
+        with pytest.raises(ServiceError):
+            await it.queue.put(b"first", ordering_key="a")
+        await it.queue.put(b"second", ordering_key="a")
+
+        assert [message.data for message in emulator.messages(QUEUE)] == [b"second"]
 
 
 # Working
