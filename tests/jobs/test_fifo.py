@@ -70,10 +70,10 @@ async def test_with_fifo_a_key_waits_for_the_ack(emulator: MemoryEmulator) -> No
             await it.queue.put(data, ordering_key="a")
         emulator.faults.fail("Acknowledge", "UNAVAILABLE", times=1_000)
         it.subscriber.subscribe(QUEUE, it.queue.worker()(performer := Performer()))
-        await asyncio.sleep(5)
+        await asyncio.sleep(2)
         assert performer.done == [b"a0"]
         emulator.faults.clear()
-        await asyncio.sleep(5)
+        await asyncio.sleep(7)
 
         assert performer.done == [b"a0", b"a1"]
 
