@@ -106,6 +106,14 @@ def mark(used: str, *, now: float, word: str) -> str:
     return f"{math.ceil(now)}-{used}-{word}"
 
 
+def another(own: str, found: str) -> str:
+    """A label of the last use that is not the one which is there: that it changes counts as use.
+
+    A clock that was set back, or stands, may tell the same seconds twice.
+    """
+    return str(int(own) + 1) if own == found else own
+
+
 def larger(own: str, other: str) -> str:
     """The larger of two labels with seconds; our own if the other cannot be read."""
     try:

@@ -59,3 +59,17 @@ def _backoff(policy: JobPolicy, failures: int) -> float:
     except OverflowError:
         wait = math.inf if policy.initial_backoff else 0.0
     return min(wait, policy.max_backoff)
+
+
+def longest_wait(policy: JobPolicy) -> float:
+    """Seconds that a job waits between the attempts of a round, all together."""
+    waits, first, factor = policy.max_attempts - 1, policy.initial_backoff, policy.multiplier
+    if first == 0.0 or factor == 1.0:
+        return waits * first
+    growth = math.log(policy.max_backoff) - math.log(first)
+    growing = min(waits, math.ceil(growth / math.log(factor)))
+    try:
+        total = first * (factor**growing - 1) / (factor - 1)
+    except OverflowError:
+        total = growing * policy.max_backoff
+    return total + (waits - growing) * policy.max_backoff

@@ -32,6 +32,13 @@ SAME_JOB = (JOB_ID, RESURRECTIONS, REDRIVEN)
 """Messages that have these in common are the same round of the same job: all but one are
 duplicates. `Deduplicator(SAME_JOB)` drops them."""
 
+_MAX_ATTRIBUTES = 100
+"""The most that the service takes."""
+
+_ROOM = 10
+"""Attributes that are left for what is added later: how often it returned, the id by which it was
+redriven, the six notes of a dead letter, and two to spare for what a publisher adds."""
+
 _RESERVED = (EXPIRES_AT, PERSISTENT, *SAME_JOB)
 _DROPPABLE = "false"
 _MOST_DIGITS = 14  # until the year 5138
@@ -48,7 +55,8 @@ def job_attributes(
     """The attributes of a new job.
 
     Args:
-        attributes: What else goes with it.
+        attributes: What else goes with it; not so many that there is no room for what is added when
+            the job becomes a dead letter.
         persistent: Whether it must be done, however late; otherwise it needs a `ttl`.
         ttl: Seconds for which it is worth something.
         job_id: Its id; a random one unless told.
@@ -59,6 +67,9 @@ def job_attributes(
     """
     if not isinstance(persistent, bool):
         raise ConfigError(f"persistent must be True or False, not {persistent!r}")
+    check_clock(clock)
+    if attributes is not None and not isinstance(attributes, Mapping):
+        raise ConfigError(f"attributes must be a dict of strings, not {attributes!r}")
     if taken := [name for name in _RESERVED if name in (attributes or ())]:
         raise ConfigError(
             f"attributes: {taken[0]!r} is set by persistent, ttl and job_id: leave it"
@@ -73,7 +84,27 @@ def job_attributes(
         raise ConfigError("ttl: a job that is not persistent needs one, after which it is dropped")
     if not persistent:
         made[PERSISTENT] = _DROPPABLE
+    _check_room(len(attributes or ()), own=len(made))
     return {**(attributes or {}), **made}
+
+
+def _check_room(count: int, *, own: int) -> None:
+    """Refuse attributes that leave no room for ours."""
+    most = _MAX_ATTRIBUTES - _ROOM - own
+    if count > most:
+        raise ConfigError(
+            f"attributes: must be {most} at most, not {count}: the service takes "
+            f"{_MAX_ATTRIBUTES}, of which job_id, ttl and persistent take {own} here, and {_ROOM} "
+            "are kept for when the job becomes a dead letter or returns"
+        )
+
+
+def check_clock(clock: object) -> None:
+    """Refuse what does not tell the time."""
+    if not callable(clock):
+        raise ConfigError(
+            f"clock must be a function that tells the seconds since 1970, not {clock!r}"
+        )
 
 
 def is_persistent(attributes: Mapping[str, str]) -> bool:

@@ -12,14 +12,9 @@ from pubsub_aio.admin import AdminClient
 from pubsub_aio.jobs.attributes import JOB_ID, resurrections_of
 from pubsub_aio.jobs.names import ROLE
 from pubsub_aio.message import Message
-from pubsub_aio.subscriber.dead_letters import ERROR, MESSAGE_ID, SOURCE
+from pubsub_aio.subscriber.dead_letters import ERROR, SOURCE
 
 _SUFFIX = ".dead-letter"
-
-
-def is_note(attribute: str) -> bool:
-    """Whether an attribute was added when the message became a dead letter."""
-    return attribute in (ERROR, MESSAGE_ID) or attribute.startswith(SOURCE)
 
 
 def queue_of(subscription: str, labels: Mapping[str, str]) -> str | None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from pubsub_aio.config import FLIGHT_ID, PUBLISHER_ID
 from pubsub_aio.errors import (
     ClosedError,
     ConfigError,
@@ -17,12 +18,16 @@ from pubsub_aio.errors import (
 from pubsub_aio.jobs.attributes import JOB_ID, RESURRECTIONS, resurrections_of
 from pubsub_aio.message import Message
 from pubsub_aio.publisher.client import PublisherClient
-from pubsub_aio.subscriber.dead_letters import notes, with_notes
+from pubsub_aio.subscriber.dead_letters import is_note, notes, with_notes
 
 log = logging.getLogger("pubsub_aio.jobs")
 
 AGAIN_AFTER = 1.0
 """Seconds after which a job that could not be forwarded, or acked, is tried to be so again."""
+
+OF_A_PUBLISH = (FLIGHT_ID, PUBLISHER_ID)
+"""Attributes that tell one publish from another, and not one job: with them, a job that returns for
+the second time would be taken for the first."""
 
 _SAY_EVERY = 60  # times that it was tried in vain
 
@@ -39,6 +44,7 @@ class Forwarding:
         topic: Where to.
         restore: Creates the topic, and what is needed that nothing is lost there, if it is missing;
             none if its owner does that.
+        before: Called before the first message: a topic that is there may have no subscription.
     """
 
     def __init__(
@@ -46,10 +52,14 @@ class Forwarding:
         publisher: PublisherClient,
         topic: str,
         restore: Callable[[], Awaitable[object]] | None,
+        *,
+        before: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         self.topic = topic
         self._publisher = publisher
         self._restore = restore
+        self._before = before
+        self._looked = False
 
     async def bury(self, message: Message, error: Exception) -> bool:
         """Publish a message as a dead letter; returns whether it is one.
@@ -60,8 +70,6 @@ class Forwarding:
             RefusedError: It cannot be one.
         """
         own = message.attributes
-        own.setdefault(JOB_ID, message.message_id)
-        own.setdefault(RESURRECTIONS, "0")
         more = notes(
             message_id=message.message_id,
             publish_time=message.publish_time,
@@ -69,17 +77,43 @@ class Forwarding:
             subscription=message.settler.subscription,
             error=error,
         )
+        return await self._forward(message, more, resurrections=resurrections_of(own))
+
+    async def resurrect(self, message: Message) -> bool:
+        """Publish a dead letter as the job that it was; returns whether it is one again.
+
+        Raises:
+            RefusedError: It cannot be one.
+        """
+        own = message.attributes
+        more = {name: value for name, value in own.items() if is_note(name)}
+        return await self._forward(message, more, resurrections=resurrections_of(own) + 1)
+
+    async def _forward(self, message: Message, more: dict[str, str], *, resurrections: int) -> bool:
+        """Publish a message as the same job, with notes on it as far as there is room."""
+        own = {
+            name: value
+            for name, value in message.attributes.items()
+            if not is_note(name) and name not in OF_A_PUBLISH
+        }
+        own[JOB_ID] = own.get(JOB_ID) or message.message_id
+        own[RESURRECTIONS] = str(resurrections)
+        if not self._looked:
+            await self._look()
         try:
             return await self._publish(message, with_notes(own, more))
         except RefusedError:  # it is as large as a message may be
             return await self._publish(message, own)
 
-    async def resurrect(self, message: Message) -> bool:
-        """Publish a dead letter as the job that it was; returns whether it is one again."""
-        own = message.attributes
-        own.setdefault(JOB_ID, message.message_id)
-        own[RESURRECTIONS] = str(resurrections_of(own) + 1)
-        return await self._publish(message, own)
+    async def _look(self) -> None:
+        """See to it once that what is published here is kept by somebody."""
+        if self._before is not None:
+            try:
+                await self._before()
+            except PubSubError as error:
+                log.warning("%s cannot be looked at: %s", self.topic, error)
+                return
+        self._looked = True
 
     async def _publish(self, message: Message, attributes: dict[str, str]) -> bool:
         """Publish a message, however often that fails, while its lease is kept."""

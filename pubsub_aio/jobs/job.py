@@ -24,7 +24,8 @@ class Job:
     """The message that brought it."""
 
     attempt: int
-    """How often it is tried in this round, this time included."""
+    """How often it is tried in this round, this time included, as far as is known: a worker that
+    dies forgets it, unless the server counts."""
 
     body: Any
     """Its data as `decode` has made it; there is none without that."""
@@ -57,7 +58,11 @@ class Job:
 
     @property
     def id(self) -> str:
-        """Its id, the same each time that it is tried or returns."""
+        """Its id, the same each time that it is tried or returns.
+
+        That of the message if it was put without one; then it has another once the server itself
+        has made it a dead letter, which does not keep it.
+        """
         return self.message.attribute(names.JOB_ID) or self.message.message_id
 
     @property

@@ -11,7 +11,7 @@ from pubsub_aio.errors import ConfigError
 from pubsub_aio.jobs.giving_up import OnGiveUp
 from pubsub_aio.jobs.job import Job
 from pubsub_aio.message import Message
-from pubsub_aio.subscriber.schedulers import check_callback
+from pubsub_aio.subscriber.schedulers import check_callback, is_async
 
 Retrying = Literal["here", "server"]
 Undecodable = Literal["dead_letter", "discard"]
@@ -73,6 +73,8 @@ class Options:
             )
         if self.decode is not None:
             check_callback(self.decode, "bytes", name="decode")
+            if is_async(self.decode):
+                raise ConfigError("decode must be a plain function: await in the handler instead")
         if self.on_drop is not None:
             check_callback(self.on_drop, "a job", name="on_drop")
         if self.on_give_up is not None:

@@ -6,7 +6,6 @@ import asyncio
 import functools
 import logging
 import math
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -39,7 +38,6 @@ class Premises:
         names: What it is called.
         fifo: Whether its messages come in order.
         usage: Says that it is in use; none if it is never to be deleted.
-        clock: Tells the seconds since 1970.
     """
 
     def __init__(
@@ -49,16 +47,15 @@ class Premises:
         *,
         fifo: bool,
         usage: Usage | None,
-        clock: Callable[[], float],
     ) -> None:
         self._subscriber = subscriber
         self._names = names
         self._name = names.queue.subscription
         self._fifo = fifo
         self._usage = usage
-        self._clock = clock
         self._looking = asyncio.Lock()
         self._look_again_at = -math.inf
+        self._doubts = 0
 
     async def create(self) -> None:
         """Create the queue, its dead letters and their way back, as far as they are missing.
@@ -120,32 +117,46 @@ class Premises:
         except InvalidRequestError:  # some servers hold messages for a week at most
             return await create(**settings)
 
-    async def look(self) -> float:
+    async def look(self, *, anew: bool = False) -> float:
         """See to it that all is there, the first time; later say that it is in use, if need be.
+
+        Args:
+            anew: Whether to look as if for the first time.
 
         Returns:
             Since when it was there without a break, for `were_there`.
         """
-        if self._clock() >= self._look_again_at:
+        if anew or self._is_due():
             async with self._looking:
-                if self._clock() >= self._look_again_at:  # nobody else has looked meanwhile
-                    await self._look_now()
+                if anew or self._is_due():  # nobody else has looked meanwhile
+                    await self._look_now(anew=anew)
         return self._usage.since if self._usage else 0.0
 
-    async def _look_now(self) -> None:
+    def doubt(self) -> None:
+        """Have the next look be as the first one: something is missing."""
+        self._look_again_at = -math.inf
+        self._doubts += 1
+
+    def _is_due(self) -> bool:
+        return asyncio.get_running_loop().time() >= self._look_again_at
+
+    async def _look_now(self, *, anew: bool) -> None:
+        doubts = self._doubts
         try:
-            await self._look_after()
+            await self._look_after(anew=anew)
         except PermissionDeniedError as error:
             if self._usage:
                 error.add_note("with auto_delete one must be allowed to change subscriptions")
                 raise  # a janitor would not see that the queue is in use
             log.warning("%s is taken to be there, it may not be looked at: %s", self._name, error)
+        if self._doubts > doubts:
+            return  # what was missed meanwhile may have been looked at before
         self._look_again_at = math.inf
         if self._usage:
             self._look_again_at = self._usage.said_at + self._usage.interval
 
-    async def _look_after(self) -> None:
-        if self._usage and self._look_again_at > -math.inf:
+    async def _look_after(self, *, anew: bool) -> None:
+        if self._usage and self._look_again_at > -math.inf and not anew:
             try:
                 await self._usage.say(self._names.all)
             except NotFoundError as error:

@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Unpack
 
+from pubsub_aio._core.verdicts import longest_wait
 from pubsub_aio.config import FlowControl, JobPolicy
-from pubsub_aio.errors import PubSubError
-from pubsub_aio.jobs.attributes import job_attributes
+from pubsub_aio.errors import ConfigError, NotFoundError, PubSubError, StartupError
+from pubsub_aio.jobs.attributes import check_clock, job_attributes
 from pubsub_aio.jobs.giving_up import OnGiveUp
 from pubsub_aio.jobs.names import QueueNames
 from pubsub_aio.jobs.options import Handler, WorkOptions, Wrapper
@@ -22,6 +23,7 @@ from pubsub_aio.jobs.worker import JobWorker
 from pubsub_aio.publisher.client import PublisherClient
 from pubsub_aio.subscriber.client import SubscriberClient
 from pubsub_aio.subscriber.options import SubscribeOptions
+from pubsub_aio.subscriber.schedulers import check_callback
 
 if TYPE_CHECKING:
     from pubsub_aio.admin import AdminClient
@@ -40,8 +42,9 @@ class JobQueue:
     A queue is a subscription of its topic. Beside it there are two topics with a subscription each,
     which are its own: one for its dead letters, `NAME.dead-letter`, and one by which these return,
     `NAME.return`, so that other subscriptions of the topic do not see what failed here. All of them
-    are created if they are missing, by `create`, and by the first `put` and by `work`, which go on
-    where they may not create anything.
+    are created if they are missing, by `create`, by the first `put` and by each `work`, which go on
+    where they may not create anything. If `work` ends because something is missing, the next `put`
+    looks, too.
 
     Args:
         name: The name of the subscription, short or full.
@@ -71,6 +74,12 @@ class JobQueue:
         auto_delete: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        _check_kind("subscriber", subscriber, SubscriberClient)
+        _check_kind("publisher", publisher, PublisherClient)
+        _check_kind("policy", policy, JobPolicy, optional=True)
+        _check_kind("fifo", fifo, bool)
+        _check_kind("auto_delete", auto_delete, bool)
+        check_clock(clock)
         self.policy = policy or JobPolicy()
         self.names = QueueNames.of(subscriber, name, topic)
         self._subscriber = subscriber
@@ -78,7 +87,7 @@ class JobQueue:
         self._fifo = fifo
         self._clock = clock
         usage = Usage(subscriber, self.policy, clock) if auto_delete else None
-        self._premises = Premises(subscriber, self.names, fifo=fifo, usage=usage, clock=clock)
+        self._premises = Premises(subscriber, self.names, fifo=fifo, usage=usage)
 
     def __repr__(self) -> str:
         return f"JobQueue({self.names.queue.subscription!r}, topic={self.names.queue.topic!r})"
@@ -187,6 +196,7 @@ class JobQueue:
             fifo=self._fifo,
             clock=self._clock,
             restore=self._premises.create,
+            before=self._premises.look,
             **options,
         )
 
@@ -204,6 +214,7 @@ class JobQueue:
             on_give_up=on_give_up,
             clock=self._clock,
             restore=self._premises.create,
+            before=self._premises.look,
         )
 
     async def work(
@@ -234,31 +245,72 @@ class JobQueue:
         Raises:
             PubSubError: The queue cannot be worked on any more.
         """
-        perform = self.worker(**options)(handler)
+        _check_kind("flow_control", flow_control, FlowControl, optional=True)
+        _check_subscribe(subscribe)
+        worker = self.worker(**options)
+        perform = worker(handler)
         if wrap is not None:
+            check_callback(wrap, "a handler", name="wrap")
             perform = wrap(perform)
-        await self._premises.look()
-        flow = flow_control or _flow_control(options.get("concurrency"))
+        flow = flow_control or self._flow_control(worker.concurrency(handler))
+        self._check_lease(flow)
+        await self._premises.look(anew=True)
         begin, how = self._subscriber.subscribe, subscribe or {}
         returns = self.returns(on_give_up=options.get("on_give_up"))
-        await run_together(
-            [
-                begin(self.names.queue.subscription, perform, flow_control=flow, **how),
-                begin(self.names.returns.subscription, perform, flow_control=flow, **how),
-                begin(
-                    self.names.dead_letters.subscription,
-                    returns,
-                    flow_control=returns.flow_control,
-                    **how,
-                ),
-            ],
-            self._premises.stay_in_use(),
-            signals=signals,
+
+        def end() -> None:
+            returns.close()
+            worker.ending = True
+
+        try:
+            await run_together(
+                [
+                    begin(self.names.queue.subscription, perform, flow_control=flow, **how),
+                    begin(self.names.returns.subscription, perform, flow_control=flow, **how),
+                    begin(
+                        self.names.dead_letters.subscription,
+                        returns,
+                        flow_control=returns.flow_control,
+                        **how,
+                    ),
+                ],
+                self._premises.stay_in_use(),
+                signals=signals,
+                on_stop=end,
+            )
+        except (NotFoundError, StartupError):
+            self._premises.doubt()
+            raise
+        finally:
+            worker.close()
+
+    def _flow_control(self, concurrency: int | None) -> FlowControl:
+        """As many jobs as are tried at once, and about as many again that wait for their turn."""
+        lease = FlowControl().max_lease_duration + longest_wait(self.policy)
+        if concurrency is None:
+            return FlowControl(max_lease_duration=lease)
+        return FlowControl(
+            max_messages=2 * concurrency,
+            max_request_batch_size=concurrency,
+            max_lease_duration=lease,
         )
 
+    def _check_lease(self, flow: FlowControl) -> None:
+        waits = longest_wait(self.policy)
+        if flow.max_lease_duration <= waits:
+            raise ConfigError(
+                f"flow_control: max_lease_duration must be more than the waits of the policy, "
+                f"{waits:g} s between {self.policy.max_attempts} attempts, not "
+                f"{flow.max_lease_duration:g}: a job would be let go before its last attempt"
+            )
 
-def _flow_control(concurrency: int | None) -> FlowControl:
-    """As many jobs as are tried at once, and about as many again that wait for their turn."""
-    if concurrency is None:
-        return FlowControl()
-    return FlowControl(max_messages=2 * concurrency, max_request_batch_size=concurrency)
+
+def _check_kind(name: str, value: object, kind: type, *, optional: bool = False) -> None:
+    if not isinstance(value, kind) and not (optional and value is None):
+        raise ConfigError(f"{name} must be a {kind.__name__}, not {value!r}")
+
+
+def _check_subscribe(options: object) -> None:
+    _check_kind("subscribe", options, dict, optional=True)
+    if isinstance(options, dict) and "flow_control" in options:
+        raise ConfigError("subscribe: flow_control is given to work itself: work(flow_control=...)")

@@ -22,14 +22,15 @@ from pubsub_aio.errors import (
     PubSubError,
 )
 from pubsub_aio.jobs.attributes import REDRIVEN, RESURRECTIONS
-from pubsub_aio.jobs.dead_letters import DeadLetter, is_note, queue_of
-from pubsub_aio.jobs.forwarding import acked
+from pubsub_aio.jobs.dead_letters import DeadLetter, queue_of
+from pubsub_aio.jobs.forwarding import OF_A_PUBLISH, acked
 from pubsub_aio.jobs.names import QueueNames
 from pubsub_aio.jobs.sifter import Sifter, has_order, missing
 from pubsub_aio.jobs.sifting import IDLE, MAX_HELD, Report, Sifting, Where, matcher
 from pubsub_aio.message import Message
 from pubsub_aio.publisher.client import PublisherClient
 from pubsub_aio.subscriber.client import SubscriberClient
+from pubsub_aio.subscriber.dead_letters import is_note
 
 log = logging.getLogger("pubsub_aio.jobs")
 
@@ -255,7 +256,11 @@ async def _publish(
     publisher: PublisherClient, topic: str, message: Message, policy: RetryPolicy
 ) -> None:
     """Publish a dead letter as the message that it was."""
-    own = {name: value for name, value in message.attributes.items() if not is_note(name)}
+    own = {
+        name: value
+        for name, value in message.attributes.items()
+        if not is_note(name) and name not in OF_A_PUBLISH
+    }
     own[REDRIVEN] = message.message_id
     if RESURRECTIONS in own:
         own[RESURRECTIONS] = "0"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
 
-from pubsub_aio.config import MAX_ACK_DEADLINE, FlowControl, JobPolicy
+from pubsub_aio.config import FlowControl, JobPolicy
 from pubsub_aio.errors import PubSubError
 from pubsub_aio.jobs.forwarding import Forwarding, RefusedError
 from pubsub_aio.jobs.giving_up import GivingUp, OnGiveUp
@@ -43,6 +44,7 @@ class Returns:
         on_give_up: Called, or awaited, with a job that is given up, and an error.
         clock: Tells the seconds since 1970.
         restore: Creates the return topic if it is missing.
+        before: Called before the first returns: to see to it that somebody keeps it.
 
     Attributes:
         flow_control: For the subscription that it handles.
@@ -57,11 +59,13 @@ class Returns:
         on_give_up: OnGiveUp | None = None,
         clock: Callable[[], float] = time.time,
         restore: Callable[[], Awaitable[object]] | None = None,
+        before: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         self._policy = policy = policy or JobPolicy()
-        self._way = Forwarding(publisher, return_topic, restore)
+        self._way = Forwarding(publisher, return_topic, restore, before=before)
         self._give_up = GivingUp(on_give_up, again_after=policy.max_backoff)
         self._clock = clock
+        self._over = asyncio.Event()
         self.flow_control = FlowControl(
             max_messages=_HELD, max_lease_duration=policy.dead_letter_ttl + _SPARE
         )
@@ -73,15 +77,27 @@ class Returns:
             if await self._give_up(job, NobodyFinishedError("no worker finished it")):
                 message.ack()
             return
-        ttl = self._policy.dead_letter_ttl
-        due_at = message.publish_time.timestamp() + ttl
-        # Not longer than that, should the clocks of the server and of this machine differ.
-        await asyncio.sleep(min(ttl, due_at - self._clock()))
+        if not await self._is_due(message):
+            message.nack()  # it waits for somebody else
+            return
         try:
             returned = await self._way.resurrect(message)
-        except RefusedError:
-            log.exception("dead letter %s cannot return, and is tried again", message.message_id)
-            message.nack(delay=MAX_ACK_DEADLINE)
-            return
+        except RefusedError as refusal:
+            returned = await self._give_up(job, refusal)
         if returned:
             message.ack()
+
+    async def _is_due(self, message: Message) -> bool:
+        """Wait until a dead letter was one for long enough; false if this is over before."""
+        ttl = self._policy.dead_letter_ttl
+        # Not longer than that, should the clocks of the server and of this machine differ.
+        wait = min(ttl, message.publish_time.timestamp() + ttl - self._clock())
+        if wait > 0 and not self._over.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._over.wait()
+        return not self._over.is_set()
+
+    def close(self) -> None:
+        """Wait for no dead letter any more: what is not due goes back."""
+        self._over.set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from pubsub_aio.subscriber.loops import on_signals
@@ -12,7 +12,11 @@ from pubsub_aio.subscriber.subscription import Subscription
 
 
 async def run_together(
-    live: Sequence[Subscription], meanwhile: Coroutine[Any, Any, None], *, signals: bool
+    live: Sequence[Subscription],
+    meanwhile: Coroutine[Any, Any, None],
+    *,
+    signals: bool,
+    on_stop: Callable[[], None],
 ) -> None:
     """Return when one of these has ended, or when cancelled; the others have been ended by then.
 
@@ -20,12 +24,14 @@ async def run_together(
         live: The subscriptions.
         meanwhile: What else is to run as long as they do.
         signals: Whether SIGINT and SIGTERM end them, too.
+        on_stop: Called when they are about to be ended.
 
     Raises:
         PubSubError: What one of them has ended with.
     """
 
     def stop() -> None:
+        on_stop()
         for subscription in live:
             subscription.stop()
 
@@ -37,6 +43,7 @@ async def run_together(
                 await asyncio.wait(live, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 beside.cancel()
+                on_stop()
                 await _end(live)
     for subscription in live:
         if not subscription.cancelled():

@@ -9,7 +9,7 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
-from pubsub_aio._core.idleness import CLOSING, EXPIRES, SURE, TIMES, USED, larger
+from pubsub_aio._core.idleness import CLOSING, EXPIRES, SURE, TIMES, USED, another, larger
 from pubsub_aio.config import JobPolicy
 from pubsub_aio.errors import ConfigError, InvalidRequestError, NotFoundError, UnavailableError
 from pubsub_aio.jobs.names import Place
@@ -33,7 +33,8 @@ class Usage:
     Args:
         subscriber: By whom the labels are changed.
         policy: After what time it may be deleted.
-        clock: Tells the seconds since 1970.
+        clock: Tells the seconds since 1970, for the labels. It may be set; how long ago something
+            was is told by the loop.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Usage:
         self.interval = min(policy.expires, policy.dead_letter_expires) / TIMES
         """Seconds after which it is to be said again."""
         self.said_at = -math.inf
-        """When it was said last."""
+        """When it was said last, by the loop's time."""
         self._since = -math.inf
         self._complained = False
         self._subscriber = subscriber
@@ -64,7 +65,7 @@ class Usage:
 
     def is_sure_since(self, since: float) -> bool:
         """Whether it was there all the time since then."""
-        return self._since == since and self._clock() <= self._sure_until
+        return self._since == since and _now() <= self._sure_until
 
     @property
     def _sure_until(self) -> float:
@@ -96,7 +97,7 @@ class Usage:
         """
         void: dict[str, str] = {}
         while True:
-            said_at = self._clock()
+            said_at = _now()
             marks = await self._renew_all(places, void)
             if marks.items() <= void.items():
                 break
@@ -138,6 +139,7 @@ class Usage:
                     self.said_at = -math.inf
                     raise NotFoundError("NOT_FOUND", f"{name} was deleted")
                 labels = place.labels | self.labels(place)
+                labels[USED] = another(labels[USED], found.labels.get(USED, ""))
                 # Who gives it less time than others does not speak for them.
                 labels[EXPIRES] = larger(labels[EXPIRES], found.labels.get(EXPIRES, ""))
                 mark = found.labels.get(CLOSING, "")
@@ -152,3 +154,7 @@ class Usage:
                 "DEADLINE_EXCEEDED", f"it could not be said of {name} that it is in use"
             ) from error
         return mark
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

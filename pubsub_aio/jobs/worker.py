@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import inspect
 import logging
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from typing import Unpack
+from weakref import WeakValueDictionary
 
 from pubsub_aio._core.verdicts import (
     DeadLetter,
@@ -23,9 +24,10 @@ from pubsub_aio.config import MAX_ACK_DEADLINE, JobPolicy
 from pubsub_aio.errors import PubSubError
 from pubsub_aio.jobs.attributes import EXPIRES_AT, expiry_of, is_persistent
 from pubsub_aio.jobs.forwarding import Forwarding, RefusedError, acked
-from pubsub_aio.jobs.giving_up import GivingUp, called
+from pubsub_aio.jobs.giving_up import GivingUp, called, failure_of, said_by
 from pubsub_aio.jobs.job import Job
 from pubsub_aio.jobs.options import AsyncHandler, Handler, MessageHandler, WorkOptions, complete
+from pubsub_aio.jobs.performing import THREADS, Performing, Workplace
 from pubsub_aio.message import Message
 from pubsub_aio.publisher.client import PublisherClient
 from pubsub_aio.subscriber.schedulers import check_callback, is_async
@@ -42,10 +44,6 @@ class RejectJobError(PubSubError):
 
 class UndecodableError(PubSubError):
     """The data of a job cannot be decoded; see the cause."""
-
-
-class CancelledJobError(PubSubError):
-    """A handler ended as if it were cancelled, although nobody has cancelled it."""
 
 
 class JobWorker:
@@ -73,6 +71,7 @@ class JobWorker:
         fifo: Whether an ack is waited for before the next job of an ordering key begins.
         clock: Tells the seconds since 1970, by which jobs expire.
         restore: Creates the dead-letter topic if it is missing.
+        before: Called before the first dead letter: to see to it that somebody keeps it.
         **options: See `WorkOptions`.
     """
 
@@ -85,6 +84,7 @@ class JobWorker:
         fifo: bool = False,
         clock: Callable[[], float] = time.time,
         restore: Callable[[], Awaitable[object]] | None = None,
+        before: Callable[[], Awaitable[object]] | None = None,
         **options: Unpack[WorkOptions],
     ) -> None:
         self.policy = policy or JobPolicy()
@@ -92,15 +92,18 @@ class JobWorker:
         """How many jobs were `performed`, `dropped`, `dead_lettered` and `given_up`, and how many
         attempts `failed`."""
         self._options = complete(options)
-        self._letters = Forwarding(publisher, dead_letter_topic, restore)
+        self._letters = Forwarding(publisher, dead_letter_topic, restore, before=before)
         self._give_up = GivingUp(self._options.on_give_up, again_after=self.policy.max_backoff)
         self._fifo = fifo
         self._clock = clock
+        self.ending = False
+        """Whether who called it is about to end: jobs that are cancelled then have not failed."""
         self._warned = False
-        limit = self._options.concurrency
-        self._slots: contextlib.AbstractAsyncContextManager[object] = (
-            asyncio.Semaphore(limit) if limit else contextlib.nullcontext()
-        )
+        # How often a job is tried here, where the server counts with us.
+        here = self._options.retry == "here"
+        self._most_attempts = self.policy.max_attempts if here else sys.maxsize
+        self._keys: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._workplace = Workplace(self._options.concurrency)
 
     def __call__(self, handler: Handler) -> MessageHandler:
         """A handler of messages that performs jobs with this handler of them.
@@ -110,15 +113,23 @@ class JobWorker:
                 thread.
         """
         check_callback(handler, "a job", name="handler")
-        perform: AsyncHandler = handler if is_async(handler) else _in_thread(handler)  # type: ignore[assignment] # it was looked at
-        options = self._options
-        plain = not (options.concurrency or options.decode or self._fifo)
-        run = self._plain(perform) if plain else functools.partial(self._begin, perform)
+        performing, options = self._workplace.of(handler), self._options
+        usual = not (options.concurrency or options.decode or self._fifo) and is_async(handler)
+        run = self._usual(performing) if usual else functools.partial(self._begin, performing)
         return functools.update_wrapper(run, handler, updated=())
 
-    def _plain(self, perform: AsyncHandler) -> MessageHandler:
+    def concurrency(self, handler: Handler) -> int | None:
+        """How many jobs are tried at once with that handler; none for as many as come."""
+        return self._options.concurrency or (None if is_async(handler) else THREADS)
+
+    def close(self) -> None:
+        """Begin no job in a thread any more; there are none with async handlers."""
+        self._workplace.close()
+
+    def _usual(self, performing: Performing) -> MessageHandler:
         """As `_begin`, for nearly all jobs: each line here is paid for by every job."""
-        counts, most, clock = self.counts, self.policy.max_attempts, self._clock
+        perform: AsyncHandler = performing.handler  # type: ignore[assignment] # it was looked at
+        counts, most, clock = self.counts, self._most_attempts, self._clock
 
         async def run(message: Message) -> None:
             job = Job()
@@ -132,39 +143,54 @@ class JobWorker:
             try:
                 await perform(job)
             except BaseException as error:  # noqa: BLE001 - that is what a job may do
-                failure = _failure(error)
+                failure = failure_of(error, ending=self.ending)
             else:
                 counts["performed"] += 1
                 message.ack()
                 return
-            await self._go_on(perform, job, failure)
+            await self._go_on(performing, job, failure)
 
         return run
 
-    async def _begin(self, perform: AsyncHandler, message: Message) -> None:
-        """Try a job for the first time."""
-        job = Job.of(message, max_attempts=self.policy.max_attempts)
-        error = await self._try(perform, job)
-        if error is not None:
-            await self._go_on(perform, job, error)
+    async def _begin(self, performing: Performing, message: Message) -> None:
+        """Try a job for the first time; with `fifo`, when the one before it of its key is done."""
+        job = Job.of(message, max_attempts=self._most_attempts)
+        async with self._turn(message):
+            error = await self._try(performing, job)
+            if error is not None:
+                await self._go_on(performing, job, error)
 
-    async def _go_on(self, perform: AsyncHandler, job: Job, error: Exception) -> None:
-        """Deal with a job that has failed once."""
+    def _turn(self, message: Message) -> contextlib.AbstractAsyncContextManager[object]:
+        """Lets one job of an ordering key pass at a time.
+
+        A subscription does so for its own messages, but those that return come by another.
+        """
+        key = message.ordering_key if self._fifo else ""
+        return self._keys.setdefault(key, asyncio.Lock()) if key else contextlib.nullcontext()
+
+    async def _go_on(self, performing: Performing, job: Job, error: Exception) -> None:
+        """Deal with a job that has failed once; whatever happens, it is not lost."""
+        try:
+            await self._try_again(performing, job, error)
+        except Exception:
+            log.exception("%r could not be dealt with, and comes again", job)
+            self._give_up.give_back(job)
+
+    async def _try_again(self, performing: Performing, job: Job, error: Exception) -> None:
+        """Try a job until it succeeds or has had all its attempts."""
         message, failure, resurrections = job.message, error, job.resurrections
         while True:
             self.counts["failed"] += 1
             if message.lease is None:
-                log.warning(
-                    "%r failed, and comes again: its lease has ended", job, exc_info=failure
-                )
+                log.warning("%r failed after it was settled, or let go", job, exc_info=failure)
                 return
             verdict = self._verdict(job, failure, resurrections)
             if not isinstance(verdict, Retry):
                 break
-            log.warning("%r failed, tried again in %g s: %s", job, verdict.wait, _said_by(failure))
+            log.warning("%r failed, tried again in %g s: %s", job, verdict.wait, said_by(failure))
             await asyncio.sleep(verdict.wait)
             job.attempt += 1
-            again = await self._try(perform, job)
+            again = await self._try(performing, job)
             if again is None:
                 return
             failure = again
@@ -173,13 +199,13 @@ class JobWorker:
         elif isinstance(verdict, GiveUp):
             await self._end(job, failure)
         else:
-            log.warning("%r failed, and is given back: %s", job, _said_by(failure))
+            log.warning("%r failed, and is given back: %s", job, said_by(failure))
             self._give_back(job)
 
     def _verdict(self, job: Job, error: Exception, resurrections: int) -> Verdict | None:
         """What becomes of a job that failed; none if that is the server's to say."""
         attempt, undecodable = job.attempt, isinstance(error, UndecodableError)
-        if isinstance(error, RejectJobError):
+        if _is_rejected(error):
             return GiveUp()
         if undecodable and self._options.undecodable == "discard":
             return GiveUp()
@@ -189,20 +215,21 @@ class JobWorker:
             attempt = self.policy.max_attempts  # it is of no use to try it again
         return after_failure(self.policy, attempt=attempt, resurrections=resurrections)
 
-    async def _try(self, perform: AsyncHandler, job: Job) -> Exception | None:
+    async def _try(self, performing: Performing, job: Job) -> Exception | None:
         """Try a job, and settle it if that goes well, or if it has expired; returns what failed."""
-        async with self._slots:
+        async with performing.slot() as run:
             if job.message.lease is None:
                 return None  # it was given back while it waited
-            if self._is_dropped(job):
-                await self._drop(job)
-                return None
-            try:
-                if self._options.decode is not None:
-                    job.body = self._decoded(job)
-                await perform(job)
-            except BaseException as error:  # noqa: BLE001 - that is what a job may do
-                return _failure(error)
+            if not (dropped := self._is_dropped(job)):
+                try:
+                    if self._options.decode is not None:
+                        job.body = self._decoded(job)
+                    await run(performing.handler, job)
+                except BaseException as error:  # noqa: BLE001 - that is what a job may do
+                    return failure_of(error, ending=self.ending)
+        if dropped:
+            await self._drop(job)
+            return None
         self.counts["performed"] += 1
         await self._ack(job.message)
         return None
@@ -213,7 +240,7 @@ class JobWorker:
         try:
             return decode(job.data)
         except Exception as error:
-            raise UndecodableError(f"{type(error).__name__}: {error}") from error
+            raise UndecodableError(said_by(error)) from error
 
     # Ends
 
@@ -255,7 +282,8 @@ class JobWorker:
             try:
                 async with asyncio.timeout(self._options.drop_timeout):
                     await called(on_drop, job)
-            except Exception:
+            except BaseException as error:
+                failure_of(error)  # unless whoever runs it is to end
                 log.exception("on_drop failed; %r is dropped all the same", job)
         await self._ack(job.message)
 
@@ -263,9 +291,9 @@ class JobWorker:
         """Make a job a dead letter, for another round later."""
         try:
             buried = await self._letters.bury(job.message, error)
-        except RefusedError:
-            log.exception("%r cannot be a dead letter, and comes again: %s", job, _said_by(error))
-            self._give_up.give_back(job)
+        except RefusedError as refusal:  # it could be tried for ever, and nobody would know
+            refusal.add_note(f"the job failed with {said_by(error)}")
+            await self._end(job, refusal)
             return
         if buried:
             self.counts["dead_lettered"] += 1
@@ -279,30 +307,8 @@ class JobWorker:
             await self._ack(job.message)
 
 
-def _in_thread(handler: Handler) -> AsyncHandler:
-    """A plain function as an async one."""
-
-    async def run(job: Job) -> None:
-        result = await asyncio.to_thread(handler, job)
-        if inspect.isawaitable(result):
-            await result
-
-    return run
-
-
-def _failure(error: BaseException) -> Exception:
-    """What a job failed with.
-
-    Raises:
-        BaseException: The job did not fail, but whoever runs it is to end.
-    """
-    if isinstance(error, Exception):
-        return error
-    task = asyncio.current_task()
-    if isinstance(error, asyncio.CancelledError) and task is not None and not task.cancelling():
-        return CancelledJobError("the handler was cancelled, by something that it waited for")
-    raise error
-
-
-def _said_by(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+def _is_rejected(error: Exception) -> bool:
+    """Whether a handler says that a job will never succeed, if only one of its tasks does."""
+    if isinstance(error, ExceptionGroup):
+        return error.subgroup(RejectJobError) is not None
+    return isinstance(error, RejectJobError)

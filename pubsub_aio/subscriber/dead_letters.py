@@ -38,6 +38,11 @@ def notes(
     }
 
 
+def is_note(attribute: str) -> bool:
+    """Whether an attribute was added when a message became a dead letter."""
+    return attribute in (ERROR, MESSAGE_ID) or attribute.startswith(SOURCE)
+
+
 def with_notes(attributes: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
     """Attributes, and as many more as a message may have, the first of them first."""
     full = dict(attributes)

@@ -7,12 +7,49 @@ import concurrent.futures
 import contextvars
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from pubsub_aio.errors import ConfigError
 from pubsub_aio.message import Message
 
+T = TypeVar("T")
 AnyCallback = Callable[[Message], object]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a function returned or raised in a thread."""
+
+    returned: object = None
+    raised: BaseException | None = None
+
+    async def take(self) -> None:
+        """Raise what the function raised; await what it returned, if that can be awaited."""
+        raised, self.raised = self.raised, None
+        try:
+            if raised is not None:
+                raise raised
+        finally:
+            del raised  # its traceback knows this frame, and each would keep the other alive
+        if inspect.isawaitable(self.returned):
+            await self.returned
+
+
+def outcome_of(function: Callable[[T], object], argument: T) -> Outcome:
+    """Call a function; whatever it does, there is an outcome.
+
+    As an exception it would not get out of every thread: no future takes a StopIteration, and
+    whoever awaits one waits for ever.
+    """
+    try:
+        return Outcome(returned=function(argument))
+    except StopIteration as error:
+        failure = RuntimeError(f"a function that ran in a thread raised {error!r}")
+        failure.__cause__ = error
+        return Outcome(raised=failure)
+    except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
+        return Outcome(raised=error)
 
 
 class Scheduler(Protocol):
@@ -50,9 +87,8 @@ class ThreadScheduler:
         """Run the callback in a thread, in a copy of the caller's context."""
         loop = asyncio.get_running_loop()
         context = contextvars.copy_context()
-        result = await loop.run_in_executor(self._pool, context.run, callback, message)
-        if inspect.isawaitable(result):
-            await result
+        outcome = await loop.run_in_executor(self._pool, context.run, outcome_of, callback, message)
+        await outcome.take()
 
     def close(self) -> None:
         """Begin no callback any more. Those that run go on."""

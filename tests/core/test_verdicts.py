@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubsub_aio._core.verdicts import DeadLetter, GiveUp, Retry, after_failure, is_dropped
+from pubsub_aio._core.verdicts import (
+    DeadLetter,
+    GiveUp,
+    Retry,
+    after_failure,
+    is_dropped,
+    longest_wait,
+)
 from pubsub_aio.config import JobPolicy
 from pubsub_aio.errors import ConfigError
 
@@ -96,6 +103,37 @@ def test_a_wait_is_never_longer_than_allowed(
 
     assert isinstance(verdict, Retry)
     assert first <= verdict.wait <= first + more
+
+
+@given(
+    attempts=st.integers(1, 50),
+    first=st.just(0.0) | st.floats(1e-3, 100),
+    more=st.floats(0, 100),
+    multiplier=st.just(1.0) | st.floats(1.01, 10),
+)
+def test_all_waits_of_a_round_are_known_beforehand(
+    attempts: int, first: float, more: float, multiplier: float
+) -> None:
+    policy = JobPolicy(
+        max_attempts=attempts,
+        initial_backoff=first,
+        max_backoff=first + more,
+        multiplier=multiplier,
+        max_resurrections=0,
+    )
+    assert longest_wait(policy) == pytest.approx(sum(rounds_of(policy)[0]), rel=1e-3, abs=1e-6)
+
+
+@pytest.mark.parametrize("multiplier", [1.0, 1.0000001, 2.0, 1e12])
+@pytest.mark.parametrize("first", [0.0, 5e-324, 1.0])
+def test_that_takes_no_time_however_many_attempts_there_are(
+    first: float, multiplier: float
+) -> None:
+    policy = JobPolicy(
+        max_attempts=10**9, initial_backoff=first, max_backoff=10, multiplier=multiplier
+    )
+
+    assert 0 <= longest_wait(policy) <= 10 * 10**9
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
-from pubsub_aio import AdminClient
+from pubsub_aio import AdminClient, Deduplicator, PublisherClient
+from pubsub_aio._wire.transport import service_error
 from pubsub_aio.emulator.clock import START
-from pubsub_aio.jobs import Job, JobPolicy
+from pubsub_aio.jobs import Job, JobPolicy, JobQueue
 from pubsub_aio.testing import MemoryEmulator
 from tests.jobs.conftest import (
     DEAD_LETTERS,
@@ -19,7 +20,7 @@ from tests.jobs.conftest import (
     fails,
     shop,
 )
-from tests.subscriber.conftest import virtual
+from tests.subscriber.conftest import Tapped, delete, virtual
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -127,17 +128,97 @@ async def test_a_job_too_large_for_notes_is_a_dead_letter_without_them(
         }
 
 
+class NarrowTopic(Tapped):
+    """A server whose messages have no room for notes."""
+
+    async def call(self, rpc: str, request: bytes, *, timeout: float) -> bytes:
+        if rpc == "Publish" and b"pubsub_aio_error" in request:
+            raise service_error("INVALID_ARGUMENT", "the message is too large")
+        return await super().call(rpc, request, timeout=timeout)
+
+
+@pytest.mark.parametrize("key", ["", "a"])
+def test_a_job_as_large_as_can_be_is_a_dead_letter_without_notes(key: str) -> None:
+    @virtual
+    async def scenario(emulator: MemoryEmulator) -> None:
+        narrow = NarrowTopic(emulator.transport())
+        policy = JobPolicy(max_attempts=1)
+        async with shop(emulator, publishing=narrow, policy=policy, fifo=bool(key)) as it:
+            await it.queue.put(b"bad", ordering_key=key)
+            it.subscriber.subscribe(QUEUE, it.queue.worker()(fails))
+            await asyncio.sleep(0.5)
+
+            (letter,) = emulator.messages(DEAD_LETTERS)
+            assert "pubsub_aio_error" not in letter.attributes
+            assert emulator.backlog(QUEUE) == 0
+
+    scenario()
+
+
 @virtual
-async def test_a_job_that_cannot_be_a_dead_letter_stays(emulator: MemoryEmulator) -> None:
-    """Nothing is lost: it comes again, and the log says why."""
+async def test_a_job_that_cannot_be_a_dead_letter_is_given_up(emulator: MemoryEmulator) -> None:
+    """It would be tried for ever otherwise, and its key never go on; somebody is told."""
     async with shop(emulator, policy=JobPolicy(max_attempts=1)) as it:
         many = {f"attribute-{n}": "x" for n in range(100)}
         emulator.publish(QUEUE, b"bad", attributes=many)
-        it.subscriber.subscribe(QUEUE, it.queue.worker()(performer := Performer(fails)))
-        await asyncio.sleep(35)
+        async with it.working(performer := Performer(fails)):
+            await asyncio.sleep(60)
 
-        assert performer.times(b"bad") == [0, 10, 20, 30]
-        assert emulator.backlog(QUEUE) == 1
+        assert performer.times(b"bad") == [0]
+        ((_, data, error),) = performer.given_up
+        assert data == b"bad"
+        assert "102 are more than the service takes, 100" in error
+        assert it.left() == NOTHING_LEFT
+
+
+@virtual
+async def test_notes_make_room_for_what_a_job_needs(emulator: MemoryEmulator) -> None:
+    """Also those that the service itself has made."""
+    async with shop(emulator, policy=JobPolicy(max_attempts=1, dead_letter_ttl=0)) as it:
+        own = {f"attribute-{n}": "x" for n in range(95)}
+        notes = {f"CloudPubSubDeadLetterSource{n}": "x" for n in range(5)}
+        emulator.publish(DEAD_LETTERS, b"old", attributes=own | notes)
+        async with it.working(performer := Performer()):
+            await asyncio.sleep(5)
+
+        assert performer.tries == [(0, b"old", 1, 1)]
+
+
+@virtual
+async def test_what_tells_one_publish_from_another_does_not_go_with_a_job(
+    emulator: MemoryEmulator,
+) -> None:
+    """A deduplicator of publishes would take the second return for the first."""
+    transport = emulator.transport()
+    async with (
+        shop(emulator, policy=JobPolicy(max_attempts=1)) as it,
+        PublisherClient(emulator.project, transport=transport, send_flight_id=True) as others,
+    ):
+        await others.publish(QUEUE, b"bad").ack
+        performer = Performer(fails)
+        working = asyncio.ensure_future(
+            it.queue.work(performer, wrap=Deduplicator(), on_give_up=performer.on_give_up)
+        )
+        await asyncio.sleep(60)
+        working.cancel()
+        await asyncio.wait([working])
+
+        assert (len(performer.tries), len(performer.given_up)) == (4, 1)
+
+
+@virtual
+async def test_a_worker_of_a_queue_sees_to_it_that_somebody_keeps_dead_letters(
+    emulator: MemoryEmulator,
+) -> None:
+    """B17: a topic without a subscription loses what is published to it."""
+    async with shop(emulator, policy=JobPolicy(max_attempts=1)) as it:
+        await it.queue.put(b"bad")
+        await delete(emulator, DEAD_LETTERS)
+        queue = JobQueue(QUEUE, it.subscriber, it.publisher, policy=it.queue.policy)
+        it.subscriber.subscribe(QUEUE, queue.worker()(fails))
+        await asyncio.sleep(5)
+
+        assert emulator.backlog(DEAD_LETTERS) == 1
 
 
 @virtual

@@ -59,6 +59,7 @@ class World:
         *,
         policy: JobPolicy = POLICY,
         slow: float = 0.0,
+        clock: Callable[[], float] | None = None,
         auto_delete: bool = True,
         wait_timeout: float | None = 5.0,
     ) -> AsyncIterator[JobQueue]:
@@ -75,7 +76,7 @@ class World:
                 subscriber,
                 publisher,
                 policy=policy,
-                clock=lambda: emulator.clock.now() - slow,
+                clock=clock or (lambda: emulator.clock.now() - slow),
                 auto_delete=auto_delete,
             )
 

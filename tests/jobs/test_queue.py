@@ -7,22 +7,25 @@ import contextlib
 import os
 import signal
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from pubsub_aio import (
     AdminClient,
     ConfigError,
+    FlowControl,
     NotFoundError,
     PublisherClient,
     ServiceError,
     ShutdownPolicy,
+    StartupError,
     SubscriberClient,
 )
 from pubsub_aio.jobs import Job, JobPolicy, JobQueue
 from pubsub_aio.testing import MemoryEmulator
 from tests.jobs.conftest import DEAD_LETTERS, NOTHING_LEFT, QUEUE, RETURNS, Performer, fails, shop
-from tests.subscriber.conftest import now, virtual
+from tests.subscriber.conftest import HOUR, Tapped, now, virtual
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -101,11 +104,137 @@ async def test_a_subscription_that_lost_its_topic_is_refused(emulator: MemoryEmu
         ]
 
 
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        ({"subscriber": "me"}, "subscriber must be a SubscriberClient, not 'me'"),
+        ({"publisher": None}, "publisher must be a PublisherClient, not None"),
+        ({"policy": 5}, "policy must be a JobPolicy, not 5"),
+        ({"policy": {}}, "policy must be a JobPolicy, not {}"),
+        ({"fifo": "no"}, "fifo must be a bool, not 'no'"),
+        ({"auto_delete": 1}, "auto_delete must be a bool, not 1"),
+        ({"clock": 5}, "clock must be a function that tells the seconds since 1970, not 5"),
+    ],
+)
+def test_a_queue_that_cannot_be_is_refused_by_name(settings: dict[str, Any], names: str) -> None:
+    @virtual
+    async def scenario(emulator: MemoryEmulator) -> None:
+        async with clients_of(emulator) as (subscriber, publisher):
+            options = {"subscriber": subscriber, "publisher": publisher} | settings
+            with pytest.raises(ConfigError, match=names):
+                JobQueue(QUEUE, **options)
+
+    scenario()
+
+
+# What was deleted meanwhile
+
+
 @virtual
-async def test_a_name_that_is_too_long_is_refused(emulator: MemoryEmulator) -> None:
-    async with shop(emulator) as it:
-        with pytest.raises(ConfigError, match="name: must have at most 243 characters, not 250"):
-            JobQueue("x" * 250, it.subscriber, it.publisher)
+async def test_work_creates_again_what_was_deleted(emulator: MemoryEmulator) -> None:
+    """C7: also if the same queue was there when it was looked at first."""
+    async with shop(emulator) as it, admin_of(emulator) as admin:
+        await it.queue.put(b"first")
+        for name in (QUEUE, RETURNS):
+            await admin.delete_subscription(name)
+        async with it.working(performer := Performer()):
+            await asyncio.sleep(1)
+            await it.queue.put(b"second")
+            await asyncio.sleep(1)
+
+        assert performer.done == [b"second"]
+
+
+@virtual
+async def test_put_creates_again_what_work_has_missed(emulator: MemoryEmulator) -> None:
+    async with shop(emulator) as it, admin_of(emulator) as admin:
+        await it.queue.put(b"first")
+        working = asyncio.ensure_future(it.queue.work(Performer()))
+        await asyncio.sleep(1)
+        await admin.delete_subscription(QUEUE)
+        with pytest.raises(NotFoundError):
+            await working
+        await it.queue.put(b"second")
+
+        assert emulator.backlog(QUEUE) == 1
+
+
+@virtual
+async def test_put_creates_again_what_was_gone_when_work_began(emulator: MemoryEmulator) -> None:
+    """It was looked for, and then deleted before it was subscribed to."""
+    async with shop(emulator) as it, admin_of(emulator) as admin:
+        await it.queue.put(b"first")
+        emulator.faults.fail("GetSubscription", "PERMISSION_DENIED", times=1)
+        await admin.delete_subscription(QUEUE)
+        with pytest.raises(StartupError):
+            await it.queue.work(Performer())
+        await it.queue.put(b"second")
+
+        assert emulator.backlog(QUEUE) == 1
+
+
+@virtual
+async def test_put_looks_once_only(emulator: MemoryEmulator) -> None:
+    """Each look is a call that counts against a quota."""
+    tapped = Tapped(emulator.transport())
+    async with shop(emulator, transport=tapped) as it:
+        await it.queue.put(b"first")
+        before = len(tapped.calls)
+        await asyncio.sleep(HOUR)
+        await it.queue.put(b"second")
+
+        assert len(tapped.calls) == before
+
+
+@virtual
+async def test_what_is_missed_during_a_look_is_looked_for_once_more(
+    emulator: MemoryEmulator,
+) -> None:
+    """The look may have come by before it was deleted."""
+    async with shop(emulator) as it, admin_of(emulator) as admin:
+        premises = it.queue._premises
+        emulator.faults.delay("GetSubscription", 5, times=3)
+        looking = asyncio.ensure_future(it.queue.put(b"first"))
+        await asyncio.sleep(12)  # the queue is the last
+        await admin.delete_subscription(RETURNS)
+        premises.doubt()
+        await looking
+        await it.queue.put(b"second")
+
+        await admin.get_subscription(RETURNS)
+
+
+@virtual
+async def test_the_first_dead_letter_finds_somebody_who_keeps_it(emulator: MemoryEmulator) -> None:
+    """A3: who subscribes himself has not looked; its topic is there, and nobody reads from it."""
+    async with shop(emulator) as it, admin_of(emulator) as admin:
+        await it.queue.put(b"bad")
+        await admin.delete_subscription(DEAD_LETTERS)
+        queue = JobQueue(
+            *(QUEUE, it.subscriber, it.publisher),
+            policy=JobPolicy(max_attempts=1),
+            clock=emulator.clock.now,
+        )
+        working = it.subscriber.subscribe(QUEUE, queue.worker()(fails))
+        await asyncio.sleep(10)
+        working.cancel()
+        await asyncio.wait([working])
+
+        assert it.left() == {**NOTHING_LEFT, DEAD_LETTERS: 1}
+
+
+@virtual
+async def test_the_first_that_returns_finds_somebody_who_keeps_it(emulator: MemoryEmulator) -> None:
+    async with shop(emulator) as it, admin_of(emulator) as admin:
+        emulator.publish(DEAD_LETTERS, b"bad")
+        await admin.delete_subscription(RETURNS)
+        queue = JobQueue(QUEUE, it.subscriber, it.publisher, clock=emulator.clock.now)
+        returning = it.subscriber.subscribe(DEAD_LETTERS, queue.returns())
+        await asyncio.sleep(HOUR)
+        returning.cancel()
+        await asyncio.wait([returning])
+
+        assert it.left() == {**NOTHING_LEFT, RETURNS: 1}
 
 
 # Putting
@@ -248,6 +377,34 @@ async def test_a_queue_that_cannot_be_worked_on_says_so(emulator: MemoryEmulator
         await admin.delete_subscription(RETURNS)
         with pytest.raises(NotFoundError, match=RETURNS):
             await working
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({"wrap": 5}, "wrap must be a function that takes a handler, not 5"),
+        ({"wrap": lambda: None}, "wrap must take a handler and nothing else"),
+        ({"flow_control": 5}, "flow_control must be a FlowControl, not 5"),
+        ({"subscribe": 5}, "subscribe must be a dict, not 5"),
+        (
+            {"subscribe": {"flow_control": FlowControl()}},
+            r"subscribe: flow_control is given to work itself: work\(flow_control=\.\.\.\)",
+        ),
+    ],
+)
+def test_work_that_cannot_be_is_refused_by_name(options: dict[str, Any], names: str) -> None:
+    """C11: and nothing is created."""
+
+    @virtual
+    async def scenario(emulator: MemoryEmulator) -> None:
+        async with clients_of(emulator) as (subscriber, publisher), admin_of(emulator) as admin:
+            queue = JobQueue(QUEUE, subscriber, publisher, clock=emulator.clock.now)
+            with pytest.raises(ConfigError, match=names):
+                await queue.work(fails, **options)
+
+            assert [topic async for topic in admin.list_topics()] == []
+
+    scenario()
 
 
 @virtual

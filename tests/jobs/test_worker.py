@@ -384,6 +384,22 @@ async def test_a_job_whose_lease_has_ended_is_not_a_dead_letter(emulator: Memory
         assert emulator.backlog(QUEUE) == 1
 
 
+@virtual
+async def test_a_job_whose_lease_has_ended_is_not_given_up(emulator: MemoryEmulator) -> None:
+    """It may be that somebody else succeeds."""
+
+    async def gives_back_and_fails(job: Job) -> None:
+        job.message.nack(delay=600)
+        raise ValueError("it cannot be done")
+
+    async with shop(emulator, policy=JobPolicy(max_attempts=1, max_resurrections=0)) as it:
+        await it.queue.put(b"bad")
+        async with it.working(performer := Performer(gives_back_and_fails)):
+            await asyncio.sleep(60)
+
+        assert performer.given_up == []
+
+
 # Bad input
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import threading
 from collections.abc import AsyncIterator
 
 import pytest
@@ -93,6 +94,35 @@ async def test_jobs_of_a_key_wait_for_one_another(site: Site) -> None:
             await until(lambda: b"2" in order, timeout=30)
 
     assert order == [b"0", b"0", b"0", b"1", b"2"]
+
+
+@pytest.mark.only("embedded-grpc")
+async def test_a_plain_function_begins_no_job_that_expired_while_it_waited_for_a_thread(
+    site: Site,
+) -> None:
+    """B6: it is looked at right before the callback. StopIteration is a failure like others."""
+    free, began = threading.Event(), threading.Event()
+    done: list[bytes] = []
+    dropped: list[bytes] = []
+
+    def perform(job: Job) -> None:
+        if job.data == b"odd" and job.attempt == 1:
+            next(iter(()))
+        began.set()
+        free.wait(10)
+        done.append(job.data)
+
+    async with queue_on(site) as (queue, _):
+        await queue.put(b"odd")
+        on_drop = {"on_drop": lambda job: dropped.append(job.data)}
+        async with at_work(queue, perform, concurrency=1, **on_drop):
+            await until(began.is_set)
+            await queue.put(b"old", persistent=False, ttl=0)
+            await queue.put(b"good")
+            free.set()
+            await until(lambda: len(done) == 2)
+
+    assert (done, dropped) == ([b"odd", b"good"], [b"old"])
 
 
 WORKER = """

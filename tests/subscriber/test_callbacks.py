@@ -490,6 +490,43 @@ async def test_a_plain_function_that_raises_is_nacked(emulator: MemoryEmulator) 
 
 
 @virtual
+async def test_a_plain_function_that_raises_stop_iteration_is_nacked(
+    emulator: MemoryEmulator,
+) -> None:
+    """No future takes it: whoever awaited that would wait for ever."""
+    tries: list[bytes] = []
+    raised: list[BaseException] = []
+
+    def work(message: Message) -> None:
+        tries.append(message.data)
+        if len(tries) == 1:
+            raise StopIteration
+        message.ack()
+
+    class Noting(ThreadScheduler):
+        async def run(self, callback: Callable[[Message], object], message: Message) -> None:
+            try:
+                await super().run(callback, message)
+            except BaseException as error:
+                raised.append(error)
+                raise
+
+    emulator.create_subscription(WORKER, TOPIC)
+    publish(emulator, 1)
+    scheduler = Noting(max_workers=1)
+    async with client_of(emulator) as client:
+        live = client.subscribe(WORKER, work, scheduler=scheduler)
+        await asyncio.sleep(5)
+        assert live.health().counts["raised"] == 1
+    scheduler.close()
+
+    assert tries == [b"0", b"0"]
+    assert [type(error) for error in raised] == [RuntimeError]
+    assert isinstance(raised[0].__cause__, StopIteration)
+    assert emulator.backlog(WORKER) == 0
+
+
+@virtual
 async def test_threads_are_bounded_by_the_scheduler(emulator: MemoryEmulator) -> None:
     """G7: those that find no thread wait, with their leases kept."""
     lock = threading.Lock()
