@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pubsub_aio.cli.output import reason
-from pubsub_aio.jobs.dead_letters import is_note
+from pubsub_aio.subscriber.dead_letters import is_note
 
 if TYPE_CHECKING:
     from pubsub_aio.jobs.dead_letters import DeadLetter, DeadLetterSubscription
