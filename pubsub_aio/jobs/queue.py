@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -196,7 +197,7 @@ class JobQueue:
             fifo=self._fifo,
             clock=self._clock,
             restore=self._premises.create,
-            before=self._premises.look,
+            before=functools.partial(self._premises.look, anew=True),
             **options,
         )
 
@@ -214,7 +215,7 @@ class JobQueue:
             on_give_up=on_give_up,
             clock=self._clock,
             restore=self._premises.create,
-            before=self._premises.look,
+            before=functools.partial(self._premises.look, anew=True),
         )
 
     async def work(

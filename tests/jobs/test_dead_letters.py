@@ -9,7 +9,7 @@ import pytest
 from pubsub_aio import AdminClient, Deduplicator, PublisherClient
 from pubsub_aio._wire.transport import service_error
 from pubsub_aio.emulator.clock import START
-from pubsub_aio.jobs import Job, JobPolicy, JobQueue
+from pubsub_aio.jobs import Job, JobPolicy
 from pubsub_aio.testing import MemoryEmulator
 from tests.jobs.conftest import (
     DEAD_LETTERS,
@@ -214,8 +214,7 @@ async def test_a_worker_of_a_queue_sees_to_it_that_somebody_keeps_dead_letters(
     async with shop(emulator, policy=JobPolicy(max_attempts=1)) as it:
         await it.queue.put(b"bad")
         await delete(emulator, DEAD_LETTERS)
-        queue = JobQueue(QUEUE, it.subscriber, it.publisher, policy=it.queue.policy)
-        it.subscriber.subscribe(QUEUE, queue.worker()(fails))
+        it.subscriber.subscribe(QUEUE, it.queue.worker()(fails))
         await asyncio.sleep(5)
 
         assert emulator.backlog(DEAD_LETTERS) == 1
