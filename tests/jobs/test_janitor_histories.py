@@ -25,7 +25,7 @@ QUEUE = "reports"
 POLICY = JobPolicy(expires=60, dead_letter_expires=60, max_attempts=2)
 ROUNDS = 12
 SLOW = ("UpdateSubscription", "DeleteSubscription", "DeleteTopic", "GetSubscription", "Publish")
-SEEDS = range(int(os.environ.get("PUBSUB_AIO_SIM_SEEDS", "4").partition(":")[0]))
+SEEDS = range(int(os.environ.get("PUBSUB_AIO_SIM_SEEDS", "2").partition(":")[0]))
 
 
 class History:
