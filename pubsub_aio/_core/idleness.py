@@ -32,13 +32,9 @@ SURE = 2
 """For how many of these intervals it is sure to be there after that was said."""
 
 _WAITING = 3
-"""Intervals between mark and deletion: in these a user has said it again. He may be late by one,
-and by the seconds that a call takes."""
+"""Intervals between mark and deletion, beside the time that a lease may last: in these a user has
+said it again. He may be late by one, and by the seconds that a call takes."""
 
-_UNSEEN = 2
-"""Intervals for which a user who crashed may have held messages after he said it last."""
-
-_GRACE = 10.0  # seconds
 _VOID_FOR = 30.0
 """Seconds after which a mark that is void is removed. It is longer than a deletion takes: whoever
 uses the queue meanwhile is to see it."""
@@ -63,17 +59,16 @@ class _Mark(NamedTuple):
     used: float
 
 
-def judge(labels: Mapping[str, str], *, now: float, ack_deadline: float) -> Idleness:
+def judge(labels: Mapping[str, str], *, now: float) -> Idleness:
     """What there is to do about a subscription with these labels.
 
-    Nothing is over before the longest lease has ended that a user may have had when he was seen
-    last: messages that are held by somebody who has crashed cannot be seen, and come again.
+    Nothing is over before the longest lease has ended that a user may have had who lived when it
+    was marked: messages that are held by somebody who has crashed cannot be seen, and come again.
+    That is counted from the mark, since to a clock that is slow a use seems older than it is.
 
     Args:
         labels: Of the subscription.
         now: The seconds since 1970.
-        ack_deadline: Seconds for which the subscription hides what a pull has brought, so that what
-            a janitor pulled in vain is seen at its next look.
     """
     if EXPIRES not in labels:
         return Idleness.NOT_OURS
@@ -89,10 +84,8 @@ def judge(labels: Mapping[str, str], *, now: float, ack_deadline: float) -> Idle
         return Idleness.RESUMED if mark and age >= _VOID_FOR else Idleness.IN_USE
     if mark is None or mark.used != used:
         return Idleness.IDLE
-    wait = max(_WAITING * interval, ack_deadline + _GRACE)
-    if now - mark.at < wait or age < MAX_ACK_DEADLINE + _UNSEEN * interval:
-        return Idleness.CLOSING
-    return Idleness.OVER
+    over_after = MAX_ACK_DEADLINE + _WAITING * interval
+    return Idleness.CLOSING if now - mark.at < over_after else Idleness.OVER
 
 
 def mark(used: str, *, now: float, word: str) -> str:

@@ -16,6 +16,8 @@ from pubsub_aio.config import check
 from pubsub_aio.errors import NotFoundError, PubSubError
 from pubsub_aio.jobs.names import ROLE
 from pubsub_aio.jobs.timetable import Timetable
+from pubsub_aio.jobs.usage import DELETION_TAKES
+from pubsub_aio.jobs.watch import Moment, Watch
 from pubsub_aio.subscriber.client import SubscriberClient
 
 if TYPE_CHECKING:
@@ -23,9 +25,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pubsub_aio.jobs")
 
-_PROMPTLY = 5.0
-"""Seconds for a call that changes something: what it goes by was read before, and may be old then.
-`DELETION_TAKES` in `usage` is longer than two such calls and a pull."""
+_PROMPTLY = 4.0
+"""Seconds for a call or a pull: what is changed is changed by what was read before, and that is old
+soon. In `DELETION_TAKES` there is time for the last look, a pull, and two deletions."""
 
 _AT_ONCE = 10
 _PULLS = 2  # the service may answer one with nothing although there are messages
@@ -43,9 +45,9 @@ class Janitor:
     What has not both labels of this library, that of its role and that of its time, is never
     touched. A queue is in use while somebody works on it or puts jobs into it with a `JobQueue`
     that has `auto_delete=True`. One that was not for as long as its policy says, and holds no
-    message, is marked by a label; if nobody has used it for some time after that, and for ten
-    minutes in all, and it holds no message, its subscription is deleted. Its topic is not: others
-    may have to do with it. What holds messages stays, with them.
+    message, is marked by a label; if nobody has used it for ten minutes and some time after that,
+    and it holds no message, its subscription is deleted. Its topic is not: others may have to do
+    with it. What holds messages stays, with them.
 
     Dead letters, and the way back from there, go after their queue, each in the same way, and their
     topics with them. Dead letters that there still are stay. When the queue is used again it is
@@ -57,7 +59,7 @@ class Janitor:
         admin: By whom topics and subscriptions are read, changed and deleted. Its project is swept.
         subscriber: Who looks for messages. They are given back at once.
         clock: Tells the seconds since 1970.
-        pull_timeout: Seconds after which what brought no message is taken to be empty, 5 at most.
+        pull_timeout: Seconds after which what brought no message is taken to be empty, 4 at most.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Janitor:
         self._admin = admin
         self._subscriber = subscriber
         self._clock = clock
+        self._watch = Watch(clock)
         self._pull_timeout = pull_timeout
         self._said: dict[str, str] = {}
 
@@ -121,7 +124,7 @@ class Janitor:
         return idle in _TO_DO
 
     def _judge(self, found: Subscription) -> Idleness:
-        return judge(dict(found.labels), now=self._clock(), ack_deadline=found.ack_deadline_seconds)
+        return judge(dict(found.labels), now=self._clock())
 
     def _complain(self, name: str, what: str) -> None:
         """Say what is wrong, once for as long as it is the same."""
@@ -144,59 +147,80 @@ class Janitor:
                 self._complain(name, f"is left to the next sweep: {error}")
 
     async def _look_at(self, name: str, role: str, deleted: list[str]) -> None:
-        found = await self._admin.get_subscription(name)
+        found = await self._find(name)
         idle = self._judge(found)
         if idle is Idleness.RESUMED:
             await self._label(found, CLOSING, "")
-        elif idle not in _TO_DO or await self._has_queue(name, role):
+        elif idle not in _TO_DO or await self._is_needed(found, role, idle):
             return
-        elif idle is Idleness.IDLE:
-            await self._mark(name)
-        else:
+        elif idle is Idleness.OVER:
             await self._close(name, role, deleted)
-
-    async def _mark(self, name: str) -> None:
-        """Say of one that is out of use, and empty, that it is about to be deleted."""
-        if not await self._is_empty(name):
+        elif await self._is_empty(name):
+            await self._mark(name, Idleness.IDLE)
+        else:
             await self._keep(name)
-            return
-        found = await self._admin.get_subscription(name)
-        if self._judge(found) is Idleness.IDLE:
-            await self._label(found, CLOSING, self._new_mark(found))
+
+    async def _mark(self, name: str, idle: Idleness) -> dict[str, str]:
+        """Say of one that it is about to be deleted, if it is still idle like that.
+
+        Returns:
+            The labels that it has then, if nobody else has to do with it; none if it is not so.
+        """
+        read_at = self._watch.now()
+        found = await self._find(name)
+        if self._judge(found) is not idle:
+            return {}
+        ours = {USED: found.labels[USED], CLOSING: self._new_mark(found)}
+        await self._label(found, CLOSING, ours[CLOSING])
+        if self._watch.since(read_at) > 2 * _PROMPTLY:  # the machine has slept
+            await self._keep(name)
+            return {}
+        return ours
 
     async def _close(self, name: str, role: str, deleted: list[str]) -> None:
         """Delete one whose users did not come back, if it is empty, and unless they do now."""
-        found = await self._admin.get_subscription(name)
-        if self._judge(found) is not Idleness.OVER:
+        ours = await self._mark(name, Idleness.OVER)
+        if not ours:
             return
         # Of several janitors that do this at once, the last one goes on.
-        ours = {USED: found.labels[USED], CLOSING: self._new_mark(found)}
-        await self._label(found, CLOSING, ours[CLOSING])
         if not await self._is_empty(name):
             await self._keep(name)
             return
+        found = await self._find(name)
         topic = await self._own_topic(found, role)
-        if await self._has_queue(name, role):
+        if await self._is_needed(found, role, Idleness.OVER):
             return
-        found = await self._admin.get_subscription(name)
+        read_at = self._watch.now()
+        found = await self._find(name)
         if ours.items() <= dict(found.labels).items():
-            await self._delete(name, topic, deleted)
+            await self._delete(name, topic, deleted, read_at)
 
-    async def _delete(self, name: str, topic: str | None, deleted: list[str]) -> None:
-        if topic:  # first, so that whoever publishes to it now gets an error
+    async def _delete(
+        self, name: str, topic: str | None, deleted: list[str], read_at: Moment
+    ) -> None:
+        """Delete a subscription, and before it its topic if it is its own.
+
+        Whoever came after it was read waits until this has ended, so it ends in time.
+        """
+        if topic and self._is_in_time(read_at):
+            # First, so that whoever publishes to it now gets an error.
             with contextlib.suppress(NotFoundError):
                 await self._admin.delete_topic(topic, timeout=_PROMPTLY)
                 deleted.append(topic)
             if await self._holds_messages(name):
                 await self._keep(name)
                 return
-        await self._admin.delete_subscription(name, timeout=_PROMPTLY)
-        deleted.append(name)
-        log.info("%s was out of use and is deleted", name)
+        if self._is_in_time(read_at):
+            await self._admin.delete_subscription(name, timeout=_PROMPTLY)
+            deleted.append(name)
+            log.info("%s was out of use and is deleted", name)
+
+    def _is_in_time(self, read_at: Moment) -> bool:
+        return self._watch.since(read_at) < DELETION_TAKES - _PROMPTLY
 
     async def _keep(self, name: str) -> None:
         """Leave one that holds messages alone until its time is over again."""
-        found = await self._admin.get_subscription(name)
+        found = await self._find(name)
         if found.topic == _DELETED_TOPIC:
             log.error(
                 "%s holds messages and has lost its topic: move them with "
@@ -220,15 +244,22 @@ class Janitor:
 
     # What is there
 
-    async def _has_queue(self, name: str, role: str) -> bool:
-        """Whether something that stands beside a queue is still needed by it."""
-        if role not in _BESIDE:
+    async def _find(self, name: str) -> Subscription:
+        return await self._admin.get_subscription(name, timeout=_PROMPTLY)
+
+    async def _is_needed(self, found: Subscription, role: str, idle: Idleness) -> bool:
+        """Whether something that stands beside a queue is still needed by it.
+
+        It is marked with its queue, and is deleted after it. What has lost its topic is not needed:
+        by it nothing comes any more, and the queue cannot be used until it is gone.
+        """
+        if role not in _BESIDE or found.topic == _DELETED_TOPIC:
             return False
         try:
-            await self._admin.get_subscription(_queue_of(name, role))
+            queue = await self._find(_queue_of(found.name, role))
         except NotFoundError:
             return False
-        return True
+        return idle is Idleness.OVER or CLOSING not in queue.labels
 
     async def _own_topic(self, found: Subscription, role: str) -> str | None:
         """The topic of dead letters, or of their way back, if it is for nothing else."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-import math
 from datetime import timedelta
 from typing import Any
 
@@ -54,7 +53,7 @@ class Premises:
         self._fifo = fifo
         self._usage = usage
         self._looking = asyncio.Lock()
-        self._look_again_at = -math.inf
+        self._known = False
         self._doubts = 0
 
     async def create(self) -> None:
@@ -117,28 +116,28 @@ class Premises:
         except InvalidRequestError:  # some servers hold messages for a week at most
             return await create(**settings)
 
-    async def look(self, *, anew: bool = False) -> float:
+    async def look(self, *, anew: bool = False) -> int:
         """See to it that all is there, the first time; later say that it is in use, if need be.
 
         Args:
             anew: Whether to look as if for the first time.
 
         Returns:
-            Since when it was there without a break, for `were_there`.
+            What `were_there` asks for.
         """
         if anew or self._is_due():
             async with self._looking:
                 if anew or self._is_due():  # nobody else has looked meanwhile
                     await self._look_now(anew=anew)
-        return self._usage.since if self._usage else 0.0
+        return self._usage.stay if self._usage else 0
 
     def doubt(self) -> None:
         """Have the next look be as the first one: something is missing."""
-        self._look_again_at = -math.inf
+        self._known = False
         self._doubts += 1
 
     def _is_due(self) -> bool:
-        return asyncio.get_running_loop().time() >= self._look_again_at
+        return not self._known or (self._usage is not None and self._usage.is_due)
 
     async def _look_now(self, *, anew: bool) -> None:
         doubts = self._doubts
@@ -149,14 +148,11 @@ class Premises:
                 error.add_note("with auto_delete one must be allowed to change subscriptions")
                 raise  # a janitor would not see that the queue is in use
             log.warning("%s is taken to be there, it may not be looked at: %s", self._name, error)
-        if self._doubts > doubts:
-            return  # what was missed meanwhile may have been looked at before
-        self._look_again_at = math.inf
-        if self._usage:
-            self._look_again_at = self._usage.said_at + self._usage.interval
+        # What was missed meanwhile may have been looked at before.
+        self._known = self._doubts == doubts
 
     async def _look_after(self, *, anew: bool) -> None:
-        if self._usage and self._look_again_at > -math.inf and not anew:
+        if self._usage and self._known and not anew:
             try:
                 await self._usage.say(self._names.all)
             except NotFoundError as error:
@@ -174,6 +170,6 @@ class Premises:
             except PubSubError as error:
                 log.warning("%s may seem to be out of use: %s", self._name, error)
 
-    def were_there(self, since: float) -> bool:
+    def were_there(self, stay: int) -> bool:
         """Whether all was there from a look on, until now."""
-        return self._usage is None or self._usage.is_sure_since(since)
+        return self._usage is None or (self._usage.stay == stay and self._usage.is_sure)

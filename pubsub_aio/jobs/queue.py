@@ -166,10 +166,18 @@ class JobQueue:
         made = job_attributes(
             attributes, persistent=persistent, ttl=ttl, job_id=job_id, clock=self._clock
         )
+        missed = False
         while True:
-            since = await self._premises.look()
-            message_id = await self._publish(data, made, ordering_key)
-            if self._premises.were_there(since):
+            stay = await self._premises.look()
+            try:
+                message_id = await self._publish(data, made, ordering_key)
+            except NotFoundError:
+                self._premises.doubt()
+                if missed:
+                    raise
+                missed = True
+                continue
+            if self._premises.were_there(stay):
                 return message_id
             log.warning("%r may have been deleted meanwhile: a job is put again", self)
 

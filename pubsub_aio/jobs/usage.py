@@ -13,6 +13,7 @@ from pubsub_aio._core.idleness import CLOSING, EXPIRES, SURE, TIMES, USED, anoth
 from pubsub_aio.config import JobPolicy
 from pubsub_aio.errors import ConfigError, InvalidRequestError, NotFoundError, UnavailableError
 from pubsub_aio.jobs.names import Place
+from pubsub_aio.jobs.watch import Moment, Watch
 from pubsub_aio.subscriber.client import SubscriberClient
 
 T = TypeVar("T")
@@ -33,8 +34,7 @@ class Usage:
     Args:
         subscriber: By whom the labels are changed.
         policy: After what time it may be deleted.
-        clock: Tells the seconds since 1970, for the labels. It may be set; how long ago something
-            was is told by the loop.
+        clock: Tells the seconds since 1970, for the labels. It may be set.
     """
 
     def __init__(
@@ -42,13 +42,14 @@ class Usage:
     ) -> None:
         self.interval = min(policy.expires, policy.dead_letter_expires) / TIMES
         """Seconds after which it is to be said again."""
-        self.said_at = -math.inf
-        """When it was said last, by the loop's time."""
-        self._since = -math.inf
+        self.stay = 0
+        """Changes when it is not sure that the queue was there all the time."""
+        self._said_at: Moment | None = None
         self._complained = False
         self._subscriber = subscriber
         self._policy = policy
         self._clock = clock
+        self._watch = Watch(clock)
 
     def labels(self, place: Place) -> dict[str, str]:
         """What to say now."""
@@ -56,20 +57,22 @@ class Usage:
         expires = self._policy.dead_letter_expires if dead else self._policy.expires
         return {EXPIRES: str(math.ceil(expires)), USED: str(round(self._clock()))}
 
-    # Whether it was there
+    # Whether it is there
 
     @property
-    def since(self) -> float:
-        """Since when it is sure to be there, without a break."""
-        return self._since
-
-    def is_sure_since(self, since: float) -> bool:
-        """Whether it was there all the time since then."""
-        return self._since == since and _now() <= self._sure_until
+    def is_due(self) -> bool:
+        """Whether it is to be said now."""
+        return self._silent_for >= self.interval
 
     @property
-    def _sure_until(self) -> float:
-        return self.said_at + SURE * self.interval
+    def is_sure(self) -> bool:
+        """Whether it is sure to be there."""
+        return self._silent_for <= SURE * self.interval
+
+    @property
+    def _silent_for(self) -> float:
+        """Seconds since it was said."""
+        return math.inf if self._said_at is None else self._watch.since(self._said_at)
 
     # What is said
 
@@ -97,16 +100,16 @@ class Usage:
         """
         void: dict[str, str] = {}
         while True:
-            said_at = _now()
+            said_at, was_sure = self._watch.now(), self.is_sure
             marks = await self._renew_all(places, void)
             if marks.items() <= void.items():
                 break
             log.info("a janitor was about to delete %s, and is waited for", ", ".join(marks))
             void = marks
             await asyncio.sleep(DELETION_TAKES)
-        if said_at > self._sure_until:
-            self._since = said_at
-        self.said_at = said_at
+        if not was_sure:
+            self.stay += 1
+        self._said_at = said_at
 
     def _complain(self, error: InvalidRequestError) -> None:
         """Say once that labels cannot be changed; then a janitor cannot mark anything either."""
@@ -131,12 +134,12 @@ class Usage:
 
         A mark that is void, and was so for long enough, is removed.
         """
-        name = place.subscription
+        name, read_at = place.subscription, self._watch.now()
         try:
             async with asyncio.timeout(_PROMPTLY):
                 found = await self._subscriber.find_live_subscription(name)
                 if found is None:
-                    self.said_at = -math.inf
+                    self._said_at = None
                     raise NotFoundError("NOT_FOUND", f"{name} was deleted")
                 labels = place.labels | self.labels(place)
                 labels[USED] = another(labels[USED], found.labels.get(USED, ""))
@@ -149,12 +152,10 @@ class Usage:
                     await self._subscriber.add_labels(found, labels)
                 except InvalidRequestError as error:
                     self._complain(error)
+            if self._watch.since(read_at) > _PROMPTLY:
+                raise TimeoutError  # the machine has slept
         except TimeoutError as error:
             raise UnavailableError(
                 "DEADLINE_EXCEEDED", f"it could not be said of {name} that it is in use"
             ) from error
         return mark
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
