@@ -363,6 +363,12 @@ def check(
         raise ConfigError(f"{name} must be {lower}{upper}, not {value!r}")
 
 
+def check_kind(name: str, value: object, kind: type, *, optional: bool = False) -> None:
+    """Refuse what is of another kind."""
+    if not isinstance(value, kind) and not (optional and value is None):
+        raise ConfigError(f"{name} must be a {kind.__name__}, not {value!r}")
+
+
 def _check_wait(wait: float | tuple[float, ...]) -> None:
     waits = wait if isinstance(wait, tuple) else (wait,)
     numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in waits)

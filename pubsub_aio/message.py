@@ -60,6 +60,13 @@ class Settler(Protocol):
     def subscription(self) -> str:
         """The full name of the subscription."""
 
+    @property
+    def ending(self) -> bool:
+        """Whether the subscription is about to end.
+
+        What has not begun by then is to be given back; what is cancelled is cancelled for that.
+        """
+
     def ack(self, message: Message, confirmation: Confirmation | None = None) -> None:
         """Tell the server that the message is dealt with."""
 

@@ -47,6 +47,7 @@ class Notebook:
 
     exactly_once = False
     subscription = "projects/p/subscriptions/worker"
+    ending = False
 
     def __init__(self) -> None:
         self.calls: list[Call] = []

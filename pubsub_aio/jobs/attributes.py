@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 
 from pubsub_aio.config import MAX_SECONDS, check
 from pubsub_aio.errors import ConfigError
+from pubsub_aio.subscriber.dead_letters import is_note
 
 EXPIRES_AT = "expires_at"
 """Until when a job is worth something, in milliseconds since 1970."""
@@ -28,6 +29,10 @@ RESURRECTIONS = "pubsub_aio_resurrections"
 REDRIVEN = "pubsub_aio_redriven"
 """The id of the dead letter that somebody brought back by `redrive`."""
 
+REDRIVEN_BY = "pubsub_aio_redriven_by"
+"""The last runs of `redrive` that brought it back: each knows by that what it has moved itself. It
+does not tell jobs apart: whoever brings a dead letter back once more, after a crash, is another."""
+
 SAME_JOB = (JOB_ID, RESURRECTIONS, REDRIVEN)
 """Messages that have these in common are the same round of the same job: all but one are
 duplicates. `Deduplicator(SAME_JOB)` drops them."""
@@ -36,10 +41,10 @@ _MAX_ATTRIBUTES = 100
 """The most that the service takes."""
 
 _ROOM = 10
-"""Attributes that are left for what is added later: how often it returned, the id by which it was
-redriven, the six notes of a dead letter, and two to spare for what a publisher adds."""
+"""Attributes that are left for what is added later: how often it returned, the two of a redrive,
+the six notes of a dead letter, and one to spare for what a publisher adds."""
 
-_RESERVED = (EXPIRES_AT, PERSISTENT, *SAME_JOB)
+_RESERVED = (EXPIRES_AT, PERSISTENT, REDRIVEN_BY, *SAME_JOB)
 _DROPPABLE = "false"
 _MOST_DIGITS = 14  # until the year 5138
 
@@ -74,6 +79,8 @@ def job_attributes(
         raise ConfigError(
             f"attributes: {taken[0]!r} is set by persistent, ttl and job_id: leave it"
         )
+    if taken := [name for name in attributes or () if isinstance(name, str) and is_note(name)]:
+        raise ConfigError(f"attributes: {taken[0]!r} is set on dead letters: leave it")
     made = {JOB_ID: secrets.token_hex(8) if job_id is None else job_id}
     if not isinstance(made[JOB_ID], str) or not made[JOB_ID]:
         raise ConfigError(f"job_id must be a string that is not empty, not {job_id!r}")

@@ -16,6 +16,7 @@ from pubsub_aio.errors import (
     SettleError,
 )
 from pubsub_aio.jobs.attributes import JOB_ID, RESURRECTIONS, resurrections_of
+from pubsub_aio.jobs.names import check_name
 from pubsub_aio.message import Message
 from pubsub_aio.publisher.client import PublisherClient
 from pubsub_aio.subscriber.dead_letters import is_note, notes, with_notes
@@ -42,24 +43,27 @@ class Forwarding:
     Args:
         publisher: Who publishes.
         topic: Where to.
-        restore: Creates the topic, and what is needed that nothing is lost there, if it is missing;
-            none if its owner does that.
-        before: Called before the first message: a topic that is there may have no subscription.
+        field: What that is called where it is given.
+        ensure: Creates the topic, and a subscription of it, if they are missing; none if its owner
+            does that. Without that, what is published might be kept by nobody.
     """
 
     def __init__(
         self,
         publisher: PublisherClient,
         topic: str,
-        restore: Callable[[], Awaitable[object]] | None,
         *,
-        before: Callable[[], Awaitable[object]] | None = None,
+        field: str,
+        ensure: Callable[[], Awaitable[object]] | None,
     ) -> None:
-        self.topic = topic
+        self.topic = publisher.topic_name(topic)
+        check_name(field, self.topic)
         self._publisher = publisher
-        self._restore = restore
-        self._before = before
-        self._looked = False
+        self._ensure = ensure
+        self._kept = ensure is None
+        self._doubts = 0
+        self._looking = asyncio.Lock()
+        self._looks = self._looks_in_vain = 0
 
     async def bury(self, message: Message, error: Exception) -> bool:
         """Publish a message as a dead letter; returns whether it is one.
@@ -98,31 +102,62 @@ class Forwarding:
         }
         own[JOB_ID] = own.get(JOB_ID) or message.message_id
         own[RESURRECTIONS] = str(resurrections)
-        if not self._looked:
-            await self._look()
         try:
             return await self._publish(message, with_notes(own, more))
         except RefusedError:  # it is as large as a message may be
             return await self._publish(message, own)
 
+    async def prepare(self) -> None:
+        """Create what is missing now.
+
+        Raises:
+            PubSubError: That is not possible.
+        """
+        if self._ensure is not None:
+            await self._ensure()
+            self._kept = True
+
+    def doubt(self) -> None:
+        """Look again before the next is published: what keeps it may be gone."""
+        self._kept = self._ensure is None
+        self._doubts += 1
+
+    async def _is_kept(self) -> bool:
+        """Whether somebody keeps what is published; one look is enough for all that wait for it."""
+        if not self._kept:
+            looks = self._looks
+            async with self._looking:
+                if not self._kept and self._looks == looks:
+                    await self._look()
+        return self._kept
+
     async def _look(self) -> None:
-        """See to it once that what is published here is kept by somebody."""
-        if self._before is not None:
-            try:
-                await self._before()
-            except PubSubError as error:
-                log.warning("%s cannot be looked at: %s", self.topic, error)
-                return
-        self._looked = True
+        assert self._ensure is not None  # noqa: S101 - tells the type checker
+        doubts = self._doubts
+        try:
+            await self._ensure()
+        except ClosedError:
+            raise
+        except PubSubError as error:
+            if self._looks_in_vain % _SAY_EVERY == 0:
+                log.warning("%s: nothing is published before it is sure: %s", self.topic, error)
+            self._looks_in_vain += 1
+        else:
+            self._looks_in_vain = 0
+            self._kept = self._doubts == doubts
+        finally:
+            self._looks += 1
 
     async def _publish(self, message: Message, attributes: dict[str, str]) -> bool:
         """Publish a message, however often that fails, while its lease is kept."""
         key, failures = message.ordering_key, 0
         while message.lease is not None:
             try:
-                await self._publisher.publish(
-                    self.topic, message.data, attributes=attributes, ordering_key=key
-                ).ack
+                if await self._is_kept():
+                    await self._publisher.publish(
+                        self.topic, message.data, attributes=attributes, ordering_key=key
+                    ).ack
+                    return True
             except (ConfigError, InvalidRequestError) as error:
                 self._resume(key)
                 raise RefusedError(f"{self.topic} does not take it: {error}") from error
@@ -134,10 +169,8 @@ class Forwarding:
                         "%s: %s is not there yet, tried again: %s",
                         *(self.topic, message.message_id, error),
                     )
-                if isinstance(error, NotFoundError) and self._restore is not None:
-                    await self._look_after(self._restore)
-            else:
-                return True
+                if isinstance(error, NotFoundError):
+                    self.doubt()
             failures += 1
             await asyncio.sleep(AGAIN_AFTER)
             self._resume(key)
@@ -147,13 +180,6 @@ class Forwarding:
         """Let others of an ordering key go on, and this one once more."""
         if key:
             self._publisher.resume(self.topic, key)
-
-    async def _look_after(self, restore: Callable[[], Awaitable[object]]) -> None:
-        """Create the topic again; if that fails it may be done later."""
-        try:
-            await restore()
-        except PubSubError as error:
-            log.warning("%s cannot be created: %s", self.topic, error)
 
 
 async def acked(message: Message) -> None:

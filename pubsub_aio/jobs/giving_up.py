@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import logging
 from collections.abc import Callable
 
 from pubsub_aio.config import MAX_ACK_DEADLINE
-from pubsub_aio.errors import PubSubError
+from pubsub_aio.jobs.hooks import called, failure_of
 from pubsub_aio.jobs.job import Job
 
 log = logging.getLogger("pubsub_aio.jobs")
@@ -37,7 +35,7 @@ class GivingUp:
             try:
                 await called(self._told, job, error)
             except BaseException as failed:
-                failure_of(failed)  # unless whoever runs it is to end
+                failure_of(failed, job.message)  # unless whoever runs it is to end
                 log.exception("on_give_up failed; %r stays, and comes again", job)
                 self.give_back(job)
                 return False
@@ -47,47 +45,3 @@ class GivingUp:
     def give_back(self, job: Job) -> None:
         """Have a job come again that cannot be dealt with now."""
         job.message.nack(delay=self._again_after)
-
-
-class BrokenHandlerError(PubSubError):
-    """A function of the user's ended with something that is no error; see the cause."""
-
-
-def failure_of(error: BaseException, *, ending: bool = False) -> Exception:
-    """What a function of the user's failed with.
-
-    Args:
-        error: What it raised.
-        ending: Whether whoever runs it is about to end. Then what is cancelled was interrupted,
-            whatever the function made of that. Otherwise that a task is cancelled does not say so:
-            until Python 3.13 a TaskGroup of which a task failed leaves it like that.
-
-    Raises:
-        BaseException: It did not fail, but whoever runs it is to end.
-    """
-    task = asyncio.current_task()
-    interrupted = ending or isinstance(error, asyncio.CancelledError)
-    if interrupted and task is not None and task.cancelling():
-        raise asyncio.CancelledError from error
-    if isinstance(error, Exception):
-        return error
-    if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
-        raise error
-    failure = BrokenHandlerError(f"it ended with {said_by(error)}")
-    failure.__cause__ = error
-    return failure
-
-
-def said_by(error: BaseException | None) -> str:
-    """An error in a line."""
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001 - an error may fail to say what it is
-        return type(error).__name__
-
-
-async def called(function: Callable[..., object], *args: object) -> None:
-    """Call a function, async or not."""
-    result = function(*args)
-    if inspect.isawaitable(result):
-        await result

@@ -64,13 +64,13 @@ class QueueNames:
         if not isinstance(name, str):
             raise ConfigError(f"name: must be that of a subscription, not {name!r}")
         full = subscriber.subscription_name(name)
-        _check("name", full, most=_MAX_NAME - len(_suffixed("", "dead-letter")))
+        check_name("name", full, most=_MAX_NAME - len(_suffixed("", "dead-letter")))
         _check_is_a_queue(full)
         own = full.replace("/subscriptions/", "/topics/")
         dead_letters, returns = _beside(own, full, "dead-letter"), _beside(own, full, "return")
         if topic is not None:
             own = subscriber.topic_name(topic)
-            _check("topic", own, most=_MAX_NAME)
+            check_name("topic", own)
         for place in (dead_letters, returns):
             if own == place.topic:
                 raise ConfigError(
@@ -80,7 +80,7 @@ class QueueNames:
         return cls(Place("queue", own, full), dead_letters, returns)
 
 
-def _check(field: str, name: str, *, most: int) -> None:
+def check_name(field: str, name: str, *, most: int = _MAX_NAME) -> None:
     """Refuse a full name that the service would refuse."""
     short = name.rpartition("/")[2]
     for wrong, bound in (

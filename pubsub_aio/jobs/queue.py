@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Unpack
 
 from pubsub_aio._core.verdicts import longest_wait
-from pubsub_aio.config import FlowControl, JobPolicy
+from pubsub_aio.config import FlowControl, JobPolicy, check_kind
 from pubsub_aio.errors import ConfigError, NotFoundError, PubSubError, StartupError
 from pubsub_aio.jobs.attributes import check_clock, job_attributes
 from pubsub_aio.jobs.giving_up import OnGiveUp
@@ -75,11 +75,11 @@ class JobQueue:
         auto_delete: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        _check_kind("subscriber", subscriber, SubscriberClient)
-        _check_kind("publisher", publisher, PublisherClient)
-        _check_kind("policy", policy, JobPolicy, optional=True)
-        _check_kind("fifo", fifo, bool)
-        _check_kind("auto_delete", auto_delete, bool)
+        check_kind("subscriber", subscriber, SubscriberClient)
+        check_kind("publisher", publisher, PublisherClient)
+        check_kind("policy", policy, JobPolicy, optional=True)
+        check_kind("fifo", fifo, bool)
+        check_kind("auto_delete", auto_delete, bool)
         check_clock(clock)
         self.policy = policy or JobPolicy()
         self.names = QueueNames.of(subscriber, name, topic)
@@ -204,8 +204,7 @@ class JobQueue:
             policy=self.policy,
             fifo=self._fifo,
             clock=self._clock,
-            restore=self._premises.create,
-            before=functools.partial(self._premises.look, anew=True),
+            ensure=functools.partial(self._premises.look, anew=True),
             **options,
         )
 
@@ -222,8 +221,7 @@ class JobQueue:
             policy=self.policy,
             on_give_up=on_give_up,
             clock=self._clock,
-            restore=self._premises.create,
-            before=functools.partial(self._premises.look, anew=True),
+            ensure=functools.partial(self._premises.look, anew=True),
         )
 
     async def work(
@@ -254,7 +252,7 @@ class JobQueue:
         Raises:
             PubSubError: The queue cannot be worked on any more.
         """
-        _check_kind("flow_control", flow_control, FlowControl, optional=True)
+        check_kind("flow_control", flow_control, FlowControl, optional=True)
         _check_subscribe(subscribe)
         worker = self.worker(**options)
         perform = worker(handler)
@@ -263,13 +261,14 @@ class JobQueue:
             perform = wrap(perform)
         flow = flow_control or self._flow_control(worker.concurrency(handler))
         self._check_lease(flow)
-        await self._premises.look(anew=True)
-        begin, how = self._subscriber.subscribe, subscribe or {}
         returns = self.returns(on_give_up=options.get("on_give_up"))
+        for each in (worker, returns):
+            await each.prepare()
+        begin, how = self._subscriber.subscribe, subscribe or {}
 
         def end() -> None:
             returns.close()
-            worker.ending = True
+            worker.doubt()  # what ends it may be that nobody keeps dead letters any more
 
         try:
             await run_together(
@@ -314,12 +313,7 @@ class JobQueue:
             )
 
 
-def _check_kind(name: str, value: object, kind: type, *, optional: bool = False) -> None:
-    if not isinstance(value, kind) and not (optional and value is None):
-        raise ConfigError(f"{name} must be a {kind.__name__}, not {value!r}")
-
-
 def _check_subscribe(options: object) -> None:
-    _check_kind("subscribe", options, dict, optional=True)
+    check_kind("subscribe", options, dict, optional=True)
     if isinstance(options, dict) and "flow_control" in options:
         raise ConfigError("subscribe: flow_control is given to work itself: work(flow_control=...)")

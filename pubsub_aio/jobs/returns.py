@@ -8,8 +8,9 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 
-from pubsub_aio.config import FlowControl, JobPolicy
+from pubsub_aio.config import FlowControl, JobPolicy, check_kind
 from pubsub_aio.errors import PubSubError
+from pubsub_aio.jobs.attributes import check_clock
 from pubsub_aio.jobs.forwarding import Forwarding, RefusedError
 from pubsub_aio.jobs.giving_up import GivingUp, OnGiveUp
 from pubsub_aio.jobs.job import Job
@@ -43,8 +44,8 @@ class Returns:
         policy: How long a dead letter waits, since it became one, and how often it returns.
         on_give_up: Called, or awaited, with a job that is given up, and an error.
         clock: Tells the seconds since 1970.
-        restore: Creates the return topic if it is missing.
-        before: Called before the first returns: to see to it that somebody keeps it.
+        ensure: Called before the first returns, and when the topic is missing: creates it, and a
+            subscription of it. Until that succeeds nothing is published there.
 
     Attributes:
         flow_control: For the subscription that it handles.
@@ -58,17 +59,26 @@ class Returns:
         policy: JobPolicy | None = None,
         on_give_up: OnGiveUp | None = None,
         clock: Callable[[], float] = time.time,
-        restore: Callable[[], Awaitable[object]] | None = None,
-        before: Callable[[], Awaitable[object]] | None = None,
+        ensure: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
+        check_kind("policy", policy, JobPolicy, optional=True)
+        check_clock(clock)
         self._policy = policy = policy or JobPolicy()
-        self._way = Forwarding(publisher, return_topic, restore, before=before)
+        self._way = Forwarding(publisher, return_topic, field="return_topic", ensure=ensure)
         self._give_up = GivingUp(on_give_up, again_after=policy.max_backoff)
         self._clock = clock
         self._over = asyncio.Event()
         self.flow_control = FlowControl(
             max_messages=_HELD, max_lease_duration=policy.dead_letter_ttl + _SPARE
         )
+
+    async def prepare(self) -> None:
+        """Create now what is needed for the way back, and not only when something returns.
+
+        Raises:
+            PubSubError: That is not possible.
+        """
+        await self._way.prepare()
 
     async def __call__(self, message: Message) -> None:
         """Bring a dead letter back when its time has come."""

@@ -155,11 +155,12 @@ class Timetable:
             try:
                 result = call(tick)
                 if inspect.isawaitable(result):
-                    await result
+                    # In a task of its own: whether that one is cancelled is its own affair, and
+                    # until Python 3.13 a TaskGroup of which a task failed leaves its task so.
+                    await asyncio.ensure_future(result)
             except (Exception, asyncio.CancelledError) as error:
                 if isinstance(error, asyncio.CancelledError) and _cancels() > cancels:
                     raise
-                # Also if it waited for something that was cancelled, which is its own affair.
                 log.exception("%r failed at tick %d, the timetable goes on", supplier, tick.number)
             if _cancels() > cancels:
                 raise asyncio.CancelledError  # the supplier took no notice of it

@@ -20,11 +20,12 @@ from pubsub_aio._core.verdicts import (
     after_failure,
     is_dropped,
 )
-from pubsub_aio.config import MAX_ACK_DEADLINE, JobPolicy
+from pubsub_aio.config import MAX_ACK_DEADLINE, JobPolicy, check_kind
 from pubsub_aio.errors import PubSubError
-from pubsub_aio.jobs.attributes import EXPIRES_AT, expiry_of, is_persistent
+from pubsub_aio.jobs.attributes import EXPIRES_AT, check_clock, expiry_of, is_persistent
 from pubsub_aio.jobs.forwarding import Forwarding, RefusedError, acked
-from pubsub_aio.jobs.giving_up import GivingUp, called, failure_of, said_by
+from pubsub_aio.jobs.giving_up import GivingUp
+from pubsub_aio.jobs.hooks import TimeBox, failure_of, said_by
 from pubsub_aio.jobs.job import Job
 from pubsub_aio.jobs.options import AsyncHandler, Handler, MessageHandler, WorkOptions, complete
 from pubsub_aio.jobs.performing import THREADS, Performing, Workplace
@@ -70,8 +71,8 @@ class JobWorker:
         policy: How often a job is tried.
         fifo: Whether an ack is waited for before the next job of an ordering key begins.
         clock: Tells the seconds since 1970, by which jobs expire.
-        restore: Creates the dead-letter topic if it is missing.
-        before: Called before the first dead letter: to see to it that somebody keeps it.
+        ensure: Called before the first dead letter, and when the topic is missing: creates it, and
+            a subscription of it. Until that succeeds nothing is published there.
         **options: See `WorkOptions`.
     """
 
@@ -83,27 +84,30 @@ class JobWorker:
         policy: JobPolicy | None = None,
         fifo: bool = False,
         clock: Callable[[], float] = time.time,
-        restore: Callable[[], Awaitable[object]] | None = None,
-        before: Callable[[], Awaitable[object]] | None = None,
+        ensure: Callable[[], Awaitable[object]] | None = None,
         **options: Unpack[WorkOptions],
     ) -> None:
+        check_kind("policy", policy, JobPolicy, optional=True)
+        check_kind("fifo", fifo, bool)
+        check_clock(clock)
         self.policy = policy or JobPolicy()
         self.counts: dict[str, int] = dict.fromkeys(_COUNTED, 0)  # faster than a Counter
         """How many jobs were `performed`, `dropped`, `dead_lettered` and `given_up`, and how many
         attempts `failed`."""
         self._options = complete(options)
-        self._letters = Forwarding(publisher, dead_letter_topic, restore, before=before)
+        self._letters = Forwarding(
+            publisher, dead_letter_topic, field="dead_letter_topic", ensure=ensure
+        )
         self._give_up = GivingUp(self._options.on_give_up, again_after=self.policy.max_backoff)
         self._fifo = fifo
         self._clock = clock
-        self.ending = False
-        """Whether who called it is about to end: jobs that are cancelled then have not failed."""
         self._warned = False
         # How often a job is tried here, where the server counts with us.
         here = self._options.retry == "here"
         self._most_attempts = self.policy.max_attempts if here else sys.maxsize
         self._keys: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._workplace = Workplace(self._options.concurrency)
+        self._drops = TimeBox(self._options.drop_timeout)
 
     def __call__(self, handler: Handler) -> MessageHandler:
         """A handler of messages that performs jobs with this handler of them.
@@ -121,6 +125,18 @@ class JobWorker:
     def concurrency(self, handler: Handler) -> int | None:
         """How many jobs are tried at once with that handler; none for as many as come."""
         return self._options.concurrency or (None if is_async(handler) else THREADS)
+
+    async def prepare(self) -> None:
+        """Create now what dead letters need, and not only when there is one.
+
+        Raises:
+            PubSubError: That is not possible.
+        """
+        await self._letters.prepare()
+
+    def doubt(self) -> None:
+        """Look again before the next dead letter: their subscription may be gone."""
+        self._letters.doubt()
 
     def close(self) -> None:
         """Begin no job in a thread any more; there are none with async handlers."""
@@ -143,12 +159,15 @@ class JobWorker:
             try:
                 await perform(job)
             except BaseException as error:  # noqa: BLE001 - that is what a job may do
-                failure = failure_of(error, ending=self.ending)
+                failure = failure_of(error, message)
             else:
                 counts["performed"] += 1
                 message.ack()
                 return
-            await self._go_on(performing, job, failure)
+            try:
+                await self._go_on(performing, job, failure)
+            finally:
+                del failure  # its traceback knows this frame, and each would keep the other alive
 
         return run
 
@@ -156,7 +175,7 @@ class JobWorker:
         """Try a job for the first time; with `fifo`, when the one before it of its key is done."""
         job = Job.of(message, max_attempts=self._most_attempts)
         async with self._turn(message):
-            error = await self._try(performing, job)
+            error = await self._try(performing, job, first=True)
             if error is not None:
                 await self._go_on(performing, job, error)
 
@@ -215,18 +234,23 @@ class JobWorker:
             attempt = self.policy.max_attempts  # it is of no use to try it again
         return after_failure(self.policy, attempt=attempt, resurrections=resurrections)
 
-    async def _try(self, performing: Performing, job: Job) -> Exception | None:
+    async def _try(
+        self, performing: Performing, job: Job, *, first: bool = False
+    ) -> Exception | None:
         """Try a job, and settle it if that goes well, or if it has expired; returns what failed."""
         async with performing.slot() as run:
             if job.message.lease is None:
                 return None  # it was given back while it waited
+            if first and job.message.settler.ending:
+                job.message.nack()  # it has not begun
+                return None
             if not (dropped := self._is_dropped(job)):
                 try:
                     if self._options.decode is not None:
                         job.body = self._decoded(job)
                     await run(performing.handler, job)
                 except BaseException as error:  # noqa: BLE001 - that is what a job may do
-                    return failure_of(error, ending=self.ending)
+                    return failure_of(error, job.message)
         if dropped:
             await self._drop(job)
             return None
@@ -280,10 +304,9 @@ class JobWorker:
         self.counts["dropped"] += 1
         if (on_drop := self._options.on_drop) is not None:
             try:
-                async with asyncio.timeout(self._options.drop_timeout):
-                    await called(on_drop, job)
+                await self._drops.call(on_drop, job)
             except BaseException as error:
-                failure_of(error)  # unless whoever runs it is to end
+                failure_of(error, job.message)  # unless whoever runs it is to end
                 log.exception("on_drop failed; %r is dropped all the same", job)
         await self._ack(job.message)
 

@@ -352,6 +352,10 @@ class PublisherClient(PublisherLife):
         """The ordering keys that a failure has paused: the full name of the topic, and the key."""
         return [(lane.topic, lane.ordering_key) for lane in self._departures.paused()]
 
+    def topic_name(self, topic: str) -> str:
+        """The full name of a topic. The library's own."""
+        return self._routes.full_name(topic)
+
     def resume(self, topic: str, ordering_key: str) -> None:
         """Let an ordering key go on; one that is not paused is left as it is.
 

@@ -16,6 +16,7 @@ from pubsub_aio.config import (
     QueueLimit,
     RetryPolicy,
     check,
+    check_kind,
 )
 from pubsub_aio.errors import ConfigError
 from pubsub_aio.publisher.listening import PublisherListener
@@ -159,8 +160,7 @@ class Options:
         check("drain_timeout", self.drain_timeout, 0)
         _check_topics(self.topics)
         for name, kind in (("batching", Batching), ("queue", QueueLimit)):
-            if not isinstance(value := getattr(self, name), kind):
-                raise ConfigError(f"{name} must be a {kind.__name__}, not {value!r}")
+            check_kind(name, getattr(self, name), kind)
         check_retry(self.retry, self.wait_timeout)
 
 

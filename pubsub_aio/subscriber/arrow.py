@@ -208,7 +208,7 @@ class ArrowCustody(Custody[ArrowBatch]):
         now = self._loop.time()
         for arrived in self._arrived.add((now, responses), size=len(data), count=count, now=now):
             self._decode_all(arrived)
-        if self._closed:
+        if self.ending:
             self._complete_all()
         if self._due.at == math.inf:
             self._due.set(self._arrived.due_at)

@@ -165,7 +165,7 @@ class Custody(Keeping[M]):
 
     def failed(self, what: str, error: BaseException) -> None:
         """A callback failed; that it was cancelled at the end, or ends the process, is none."""
-        cancelled = self._closed and isinstance(error, asyncio.CancelledError)
+        cancelled = self.ending and isinstance(error, asyncio.CancelledError)
         if not cancelled and not isinstance(error, SystemExit | KeyboardInterrupt):
             self.counts["raised"] += 1
             log.error("the callback failed on %s", what, exc_info=error)

@@ -64,7 +64,8 @@ class Keeping(Generic[M]):
         """What was given back where order matters."""
         self._copies: Copies[M] = Copies()
         self._fates: Fates[M] = Fates()
-        self._closed = False
+        self.ending = False
+        """Whether nothing more is to be handed over."""
         self._put_aside: list[M] = []  # what came and is not kept
         self._acked: list[Block[M]] = []  # of which messages were acked, and not counted yet
         self._counting = False  # they are to be counted in the loop's next turn
@@ -174,7 +175,7 @@ class Keeping(Generic[M]):
     def _take_in(self, block: Block[M], messages: list[M]) -> None:
         """Keep what came together, once its receipt is confirmed where that is called for."""
         self.counts["received"] += len(messages) * block.weight
-        if self._closed:
+        if self.ending:
             self._put_aside += messages
             return
         if self._ordered is not False:
@@ -243,7 +244,7 @@ class Keeping(Generic[M]):
         """Lease what the limits allow, and hand it over."""
         if self._acked:
             self.count_acks()
-        if self._closed or self.halts.stuck:
+        if self.ending or self.halts.stuck:
             return
         for messages in self.leases.take(now=self._loop.time()):
             if self._ordered is not False:
@@ -256,7 +257,7 @@ class Keeping(Generic[M]):
             self._bound()
 
     def _run(self, ready: list[M]) -> None:
-        if ready and not self._closed:
+        if ready and not self.ending:
             self.deliver(ready)
         elif ready:
             self.give_back(ready)
@@ -418,7 +419,7 @@ class Keeping(Generic[M]):
     def close(self) -> None:
         """Lease no more; give back what waits to be leased."""
         self.count_acks()
-        self._closed = True
+        self.ending = True
         self._tell_nack([*self.leases.give_back(), *self._receipts.withdraw(lambda _: True)])
         self.give_back(self._lanes.give_up())
         self.room.set()

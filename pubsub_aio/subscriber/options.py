@@ -6,7 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Literal, TypedDict
 
-from pubsub_aio.config import STARTUP_TIMEOUT, FlowControl, ShutdownPolicy, StreamPolicy, check
+from pubsub_aio.config import (
+    STARTUP_TIMEOUT,
+    FlowControl,
+    ShutdownPolicy,
+    StreamPolicy,
+    check,
+    check_kind,
+)
 from pubsub_aio.errors import ConfigError
 from pubsub_aio.subscriber.vitals import Event
 
@@ -73,8 +80,7 @@ class Options:
             ("streams", StreamPolicy),
             ("shutdown", ShutdownPolicy),
         ):
-            if not isinstance(value := getattr(self, name), kind):
-                raise ConfigError(f"{name} must be a {kind.__name__}, not {value!r}")
+            check_kind(name, getattr(self, name), kind)
 
 
 def complete(flow: FlowControl, options: SubscribeOptions) -> Options:

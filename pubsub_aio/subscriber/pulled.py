@@ -22,6 +22,7 @@ class Pulled:
     """Settles the messages that were pulled from one subscription, while its `run` runs."""
 
     exactly_once = False  # a pull does not tell
+    ending = False
     gathers_in = 0  # it is the lease of its messages too, and hears of every ack
 
     def __init__(self, transport: Transport, subscription: str) -> None:

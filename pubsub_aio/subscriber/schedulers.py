@@ -40,11 +40,12 @@ def outcome_of(function: Callable[[T], object], argument: T) -> Outcome:
     """Call a function; whatever it does, there is an outcome.
 
     As an exception it would not get out of every thread: no future takes a StopIteration, and
-    whoever awaits one waits for ever.
+    whoever awaits one waits for ever. And what ends a program, such as `sys.exit()` in a parser of
+    arguments, ends a thread at most.
     """
     try:
         return Outcome(returned=function(argument))
-    except StopIteration as error:
+    except (StopIteration, SystemExit, KeyboardInterrupt, GeneratorExit) as error:
         failure = RuntimeError(f"a function that ran in a thread raised {error!r}")
         failure.__cause__ = error
         return Outcome(raised=failure)

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 
 import pytest
 
-from pubsub_aio import PublisherClient, SubscriberClient
+from pubsub_aio import AdminClient, PublisherClient, SubscriberClient
 from pubsub_aio._wire.transport import Transport
 from pubsub_aio.jobs import Job, JobPolicy, JobQueue, WorkOptions
 from pubsub_aio.testing import MemoryEmulator
@@ -75,6 +75,21 @@ def after(seconds: float) -> Callable[[Job], Awaitable[None]]:
 async def fails(_: Job) -> None:
     """What a job does that always fails."""
     raise ValueError("it cannot be done")
+
+
+def fails_after(seconds: float) -> Callable[[Job], Awaitable[None]]:
+    """What a job does that fails after a while."""
+
+    async def do(job: Job) -> None:
+        await asyncio.sleep(seconds)
+        await fails(job)
+
+    return do
+
+
+def admin_of(emulator: MemoryEmulator) -> AdminClient:
+    """Who creates and deletes by hand."""
+    return AdminClient(project=emulator.project, transport=emulator.transport())
 
 
 class Shop:

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from pubsub_aio import AdminClient, Deduplicator, PublisherClient
+from pubsub_aio import Deduplicator, FlowControl, NotFoundError, PublisherClient
 from pubsub_aio._wire.transport import service_error
 from pubsub_aio.emulator.clock import START
-from pubsub_aio.jobs import Job, JobPolicy
+from pubsub_aio.jobs import Job, JobPolicy, JobQueue, JobWorker
 from pubsub_aio.testing import MemoryEmulator
 from tests.jobs.conftest import (
     DEAD_LETTERS,
@@ -17,10 +17,12 @@ from tests.jobs.conftest import (
     QUEUE,
     RETURNS,
     Performer,
+    admin_of,
     fails,
+    fails_after,
     shop,
 )
-from tests.subscriber.conftest import Tapped, delete, virtual
+from tests.subscriber.conftest import HOUR, Tapped, delete, virtual
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -87,6 +89,54 @@ async def test_a_job_stays_until_its_dead_letter_is_published(emulator: MemoryEm
 
 
 @virtual
+async def test_who_cannot_publish_a_dead_letter_stops_when_its_lease_ends(
+    emulator: MemoryEmulator,
+) -> None:
+    """The job has come again by then: otherwise there would be one dead letter of each time."""
+    async with shop(emulator, policy=JobPolicy(max_attempts=1)) as it:
+        await it.queue.put(b"bad")
+        emulator.faults.fail("Publish", "UNAVAILABLE", times=10_000)
+        flow = FlowControl(max_lease_duration=60)
+        it.subscriber.subscribe(QUEUE, it.queue.worker()(fails), flow_control=flow)
+        await asyncio.sleep(170)
+        emulator.faults.clear()
+        await asyncio.sleep(5)
+
+        assert len(emulator.messages(DEAD_LETTERS)) == 1
+
+
+@virtual
+async def test_dead_letters_wait_no_longer_where_clocks_differ(emulator: MemoryEmulator) -> None:
+    async with shop(emulator, policy=JobPolicy(max_attempts=1)) as it:
+        slow = JobQueue(
+            QUEUE, it.subscriber, it.publisher, clock=lambda: emulator.clock.now() - HOUR
+        )
+        it.subscriber.subscribe(DEAD_LETTERS, slow.returns())
+        emulator.publish(DEAD_LETTERS, b"bad")
+        await asyncio.sleep(2.5)
+        assert emulator.backlog(RETURNS) == 0
+        await asyncio.sleep(1)
+
+        assert emulator.backlog(RETURNS) == 1
+
+
+@virtual
+async def test_a_dead_letter_that_cannot_return_is_given_up(emulator: MemoryEmulator) -> None:
+    """There is no room for what is known of it."""
+    async with shop(emulator) as it:
+        full = {f"own{number}": "x" for number in range(100)}
+        emulator.publish(DEAD_LETTERS, b"full", attributes=full)
+        performer = Performer()
+        it.subscriber.subscribe(DEAD_LETTERS, it.queue.returns(on_give_up=performer.on_give_up))
+        await asyncio.sleep(10)
+
+        ((_, data, error),) = performer.given_up
+        assert data == b"full"
+        assert "attributes" in error
+        assert it.left() == NOTHING_LEFT
+
+
+@virtual
 async def test_a_dead_letter_topic_that_is_gone_is_created_again(emulator: MemoryEmulator) -> None:
     """B17: topic and subscription, since a message to a topic without one is lost."""
     async with shop(emulator, policy=JobPolicy(max_resurrections=1)) as it:
@@ -107,7 +157,7 @@ async def test_a_dead_letter_topic_that_is_gone_is_created_again(emulator: Memor
 
 async def delete_both(emulator: MemoryEmulator, name: str) -> None:
     """Delete a topic and its subscription."""
-    async with AdminClient(project=emulator.project, transport=emulator.transport()) as admin:
+    async with admin_of(emulator) as admin:
         await admin.delete_topic(name)
         await admin.delete_subscription(name)
 
@@ -217,6 +267,118 @@ async def test_a_worker_of_a_queue_sees_to_it_that_somebody_keeps_dead_letters(
         it.subscriber.subscribe(QUEUE, it.queue.worker()(fails))
         await asyncio.sleep(5)
 
+        assert emulator.backlog(DEAD_LETTERS) == 1
+
+
+@virtual
+async def test_nothing_is_a_dead_letter_while_nobody_can_keep_it(emulator: MemoryEmulator) -> None:
+    """B17: the topic takes it, and has no subscription."""
+    async with shop(emulator, policy=JobPolicy(max_attempts=1)) as it:
+        await delete(emulator, DEAD_LETTERS)
+        emulator.faults.fail("CreateSubscription", "FAILED_PRECONDITION", times=30)
+        it.subscriber.subscribe(QUEUE, it.queue.worker()(fails))
+        await it.publisher.publish(QUEUE, b"bad").ack
+        await asyncio.sleep(20)
+        assert (emulator.backlog(QUEUE), len(emulator.messages(DEAD_LETTERS))) == (1, 0)
+        emulator.faults.clear()
+        await asyncio.sleep(5)
+
+        assert (emulator.backlog(QUEUE), emulator.backlog(DEAD_LETTERS)) == (0, 1)
+
+
+@virtual
+async def test_a_topic_that_somebody_creates_again_by_hand_is_not_trusted(
+    emulator: MemoryEmulator,
+) -> None:
+    """The subscription of the old one is in the way, and gets nothing of the new one."""
+    async with (
+        shop(emulator, policy=JobPolicy(max_attempts=1)) as it,
+        admin_of(emulator) as admin,
+        it.working(Performer(fails)),
+    ):
+        await it.queue.put(b"first")
+        await asyncio.sleep(1)
+        await admin.delete_topic(DEAD_LETTERS)
+        await it.queue.put(b"second")
+        await asyncio.sleep(5)
+        await admin.create_topic(DEAD_LETTERS)
+        await asyncio.sleep(60)
+
+        assert it.left() == {QUEUE: 1, DEAD_LETTERS: 0, RETURNS: 1}
+
+
+@virtual
+async def test_what_fails_while_work_ends_is_not_lost(emulator: MemoryEmulator) -> None:
+    """It ends because somebody has deleted the subscription of its dead letters."""
+    async with shop(emulator, policy=JobPolicy(max_attempts=1)) as it:
+        performer = Performer(fails_after(5))
+        await it.queue.put(b"bad")
+        working = asyncio.ensure_future(it.queue.work(performer))
+        await asyncio.sleep(2)
+        await delete(emulator, DEAD_LETTERS)
+        with pytest.raises(NotFoundError):
+            await working
+
+        assert len(performer.tries) == 1
+        assert sum(it.left().values()) == 1
+
+
+@virtual
+async def test_many_that_fail_at_once_need_one_look(emulator: MemoryEmulator) -> None:
+    tapped = Tapped(emulator.transport())
+    async with shop(emulator, policy=JobPolicy(max_attempts=1), transport=tapped) as it:
+        before = len(tapped.times("GetSubscription"))
+        emulator.faults.delay("GetSubscription", 0.1, times=1_000)
+        it.subscriber.subscribe(QUEUE, it.queue.worker()(fails))
+        for _ in range(100):
+            emulator.publish(QUEUE, b"bad")
+        await asyncio.sleep(10)
+
+        assert emulator.backlog(DEAD_LETTERS) == 100
+        assert len(tapped.times("GetSubscription")) - before <= 4
+
+
+@virtual
+async def test_many_that_fail_while_nobody_can_look_make_one_look_at_a_time(
+    emulator: MemoryEmulator,
+) -> None:
+    tapped = Tapped(emulator.transport())
+    async with shop(emulator, policy=JobPolicy(max_attempts=1), transport=tapped) as it:
+        it.subscriber.subscribe(QUEUE, it.queue.worker()(fails))
+        await asyncio.sleep(1)
+        before = len(tapped.times("GetSubscription"))
+        emulator.faults.fail("GetSubscription", "FAILED_PRECONDITION", times=10_000)
+        for _ in range(100):
+            emulator.publish(QUEUE, b"bad")
+        await asyncio.sleep(5)
+        assert emulator.backlog(DEAD_LETTERS) == 0
+        emulator.faults.clear()
+        await asyncio.sleep(5)
+
+        assert emulator.backlog(DEAD_LETTERS) == 100
+        assert len(tapped.times("GetSubscription")) - before < 20
+
+
+@virtual
+async def test_what_is_doubted_during_a_look_is_looked_for_once_more(
+    emulator: MemoryEmulator,
+) -> None:
+    """The look may have come by before it was deleted."""
+    looks: list[int] = []
+
+    async def ensure() -> None:
+        looks.append(len(emulator.messages(DEAD_LETTERS)))
+        if len(looks) == 1:
+            worker.doubt()
+
+    async with shop(emulator) as it:
+        policy = JobPolicy(max_attempts=1)
+        worker = JobWorker(it.publisher, DEAD_LETTERS, policy=policy, ensure=ensure)
+        it.subscriber.subscribe(QUEUE, worker(fails))
+        await it.queue.put(b"bad")
+        await asyncio.sleep(5)
+
+        assert looks == [0, 0]
         assert emulator.backlog(DEAD_LETTERS) == 1
 
 

@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import os
 import signal
+import threading
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from pubsub_aio import (
-    AdminClient,
     ConfigError,
     FlowControl,
     NotFoundError,
@@ -24,16 +24,19 @@ from pubsub_aio import (
 )
 from pubsub_aio.jobs import Job, JobPolicy, JobQueue
 from pubsub_aio.testing import MemoryEmulator
-from tests.jobs.conftest import DEAD_LETTERS, NOTHING_LEFT, QUEUE, RETURNS, Performer, fails, shop
+from tests.jobs.conftest import (
+    DEAD_LETTERS,
+    NOTHING_LEFT,
+    QUEUE,
+    RETURNS,
+    Performer,
+    admin_of,
+    fails,
+    shop,
+)
 from tests.subscriber.conftest import HOUR, Tapped, now, virtual
 
 pytestmark = pytest.mark.usefixtures("quiet")
-
-
-@contextlib.asynccontextmanager
-async def admin_of(emulator: MemoryEmulator):  # type: ignore[no-untyped-def]
-    async with AdminClient(project=emulator.project, transport=emulator.transport()) as admin:
-        yield admin
 
 
 # Topics and subscriptions
@@ -164,7 +167,7 @@ async def test_put_creates_again_what_was_gone_when_work_began(emulator: MemoryE
     """It was looked for, and then deleted before it was subscribed to."""
     async with shop(emulator) as it, admin_of(emulator) as admin:
         await it.queue.put(b"first")
-        emulator.faults.fail("GetSubscription", "PERMISSION_DENIED", times=1)
+        emulator.faults.fail("GetSubscription", "PERMISSION_DENIED", times=2)
         await admin.delete_subscription(QUEUE)
         with pytest.raises(StartupError):
             await it.queue.work(Performer())
@@ -386,6 +389,24 @@ async def test_what_waits_for_its_next_attempt_goes_back_in_the_end(
 
         assert round(now()) == 4
         assert [message.data for message in await it.subscriber.pull(QUEUE)] == [b"bad"]
+
+
+@virtual
+async def test_threads_of_plain_handlers_end_with_it(emulator: MemoryEmulator) -> None:
+    threads: list[threading.Thread] = []
+    async with shop(emulator) as it:
+        await it.queue.put(b"report")
+        working = asyncio.ensure_future(
+            it.queue.work(lambda _: threads.append(threading.current_thread()))
+        )
+        await asyncio.sleep(1)
+        working.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await working
+
+        (thread,) = threads
+        thread.join(timeout=10)  # which it does at once
+        assert not thread.is_alive()
 
 
 @virtual

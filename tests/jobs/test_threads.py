@@ -169,6 +169,13 @@ async def test_a_function_that_raises_stop_iteration_has_failed(one: JobThreads)
         assert isinstance(caught.value.__cause__, StopIteration)
 
 
+async def test_a_function_that_ends_the_program_ends_nothing(one: JobThreads) -> None:
+    """As a parser of arguments does that is given wrong ones."""
+    for error in (SystemExit(2), KeyboardInterrupt(), GeneratorExit()):
+        with pytest.raises(RuntimeError, match=f"raised {type(error).__name__}"):
+            await in_slot(one, raising(error))
+
+
 async def test_an_error_is_kept_alive_by_nobody(one: JobThreads) -> None:
     class BigError(Exception):
         pass

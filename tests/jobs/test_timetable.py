@@ -326,6 +326,20 @@ async def waits_for_what_is_cancelled() -> None:
     await future
 
 
+async def has_a_task_that_fails() -> None:
+    """Until Python 3.13 its own task counts as cancelled then."""
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(raises())
+        tasks.create_task(asyncio.sleep(10))
+
+
+async def cancels_itself() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await asyncio.sleep(0.5)
+
+
 def raises_at_once() -> None:
     raise ValueError("on purpose")
 
@@ -335,7 +349,15 @@ def returns_what_raises() -> object:
 
 
 @pytest.mark.parametrize(
-    "fails", [raises, waits_for_what_is_cancelled, raises_at_once, returns_what_raises]
+    "fails",
+    [
+        raises,
+        waits_for_what_is_cancelled,
+        has_a_task_that_fails,
+        cancels_itself,
+        raises_at_once,
+        returns_what_raises,
+    ],
 )
 @in_virtual_time
 async def test_a_supplier_that_fails_is_logged_and_the_timetable_goes_on(

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from pubsub_aio import ConfigError, Deduplicator
+from pubsub_aio import ConfigError, Deduplicator, FlowControl
 from pubsub_aio.jobs import SAME_JOB, Job, JobPolicy, JobWorker, RejectJobError, job_attributes
 from pubsub_aio.testing import MemoryEmulator
 from tests.jobs.conftest import (
@@ -385,6 +385,28 @@ async def test_a_job_whose_lease_has_ended_is_not_a_dead_letter(emulator: Memory
 
 
 @virtual
+async def test_a_job_whose_lease_ends_while_it_waits_for_its_turn_is_not_tried(
+    emulator: MemoryEmulator,
+) -> None:
+    leases: list[object] = []
+
+    async def slow(job: Job) -> None:
+        leases.append(job.message.lease)
+        await asyncio.sleep(30)
+
+    async with shop(emulator, policy=JobPolicy(max_attempts=1)) as it:
+        await it.queue.put(b"first")
+        await it.queue.put(b"second")
+        flow = FlowControl(max_lease_duration=20)
+        perform = it.queue.worker(concurrency=1)(slow)
+        it.subscriber.subscribe(QUEUE, perform, flow_control=flow)
+        await asyncio.sleep(100)
+
+        assert len(leases) > 1
+        assert None not in leases
+
+
+@virtual
 async def test_a_job_whose_lease_has_ended_is_not_given_up(emulator: MemoryEmulator) -> None:
     """It may be that somebody else succeeds."""
 
@@ -413,14 +435,22 @@ async def test_a_job_whose_lease_has_ended_is_not_given_up(emulator: MemoryEmula
         ({"on_drop": lambda: None}, "on_drop must take a job"),
         ({"on_give_up": lambda _: None}, "on_give_up must take a job and an error"),
         ({"retries": 3}, "retries: there is no such option; there are concurrency"),
+        ({"policy": {"max_attempts": 3}}, "policy must be a JobPolicy"),
+        ({"clock": 12.0}, "clock must be a function"),
+        ({"fifo": "yes"}, "fifo must be a bool"),
+        ({"dead_letter_topic": "x"}, "dead_letter_topic: must have at least 3 characters"),
+        ({"dead_letter_topic": "a b c"}, "dead_letter_topic: must begin with a letter"),
+        ({"dead_letter_topic": "projects/p/subscriptions/s"}, "topic: must be NAME or"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(options: dict[str, object], names: str) -> None:
+    given = {"dead_letter_topic": "dead", **options}
+
     @virtual
     async def scenario(emulator: MemoryEmulator) -> None:
         async with shop(emulator) as it:
             with pytest.raises(ConfigError, match=names):
-                JobWorker(it.publisher, "dead", **options)  # type: ignore[arg-type]
+                JobWorker(it.publisher, **given)  # type: ignore[arg-type]
 
     scenario()
 
@@ -441,6 +471,7 @@ async def test_a_handler_that_cannot_be_called_so_is_refused(emulator: MemoryEmu
         ({"ttl": "2"}, "ttl must be a number"),
         ({"job_id": ""}, "job_id must be a string that is not empty"),
         ({"attributes": {"expires_at": "1"}}, "attributes: 'expires_at' is set by"),
+        ({"attributes": {"pubsub_aio_error": "1"}}, "'pubsub_aio_error' is set on dead letters"),
         ({"attributes": {"pubsub_aio_job_id": "1"}}, "attributes: 'pubsub_aio_job_id' is set by"),
     ],
 )
