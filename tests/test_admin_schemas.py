@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Literal
 
 import grpc
@@ -23,7 +23,6 @@ from pubsub_aio.errors import (
     NotFoundError,
     ServiceError,
 )
-from tests.emulator.conformance import google_emulator
 
 NAME = "projects/shop/schemas/order"
 AVRO = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}'
@@ -309,14 +308,6 @@ async def test_a_server_without_schemas_says_so() -> None:
 
 
 # Google's emulator, where it is installed
-
-
-@pytest.fixture(scope="module")
-def google_address() -> Iterator[str]:
-    if google_emulator.command() is None:
-        pytest.skip("Google's emulator is not installed")
-    with google_emulator.running() as address:
-        yield address
 
 
 @pytest.mark.parametrize("transport", ["grpc", "rest"])

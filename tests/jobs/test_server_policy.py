@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Literal
 
@@ -19,7 +19,6 @@ from pubsub_aio.emulator import Emulator
 from pubsub_aio.errors import ConfigError, NotFoundError, PermissionDeniedError, ServiceError
 from pubsub_aio.jobs.server_policy import retry_on_server
 from pubsub_aio.testing import MemoryEmulator
-from tests.emulator.conformance import google_emulator
 from tests.subscriber.conftest import TOPIC, WORKER, client_of, publish, virtual
 
 PROJECT = "shop"
@@ -282,14 +281,6 @@ async def test_a_server_without_iam_is_told_the_rest_with_a_warning(
     assert await readers(admin, DEAD) == [DEAD_READER]
     (warning,) = caplog.messages
     assert warning.startswith(f"this server has no IAM: {ROBOT} was not given {SUBSCRIBER} on")
-
-
-@pytest.fixture(scope="module")
-def google_address() -> Iterator[str]:
-    if google_emulator.command() is None:
-        pytest.skip("Google's emulator is not installed")
-    with google_emulator.running() as address:
-        yield address
 
 
 @pytest.mark.parametrize("transport", ["grpc", "rest"])

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from tests.subscriber_wire.conftest import (
-    google_address,
     pytest_configure,
     pytest_generate_tests,
     site,
 )
 
-__all__ = ["google_address", "pytest_configure", "pytest_generate_tests", "site"]
+__all__ = ["pytest_configure", "pytest_generate_tests", "site"]

@@ -7,13 +7,12 @@ from typing import Unpack
 from pubsub_aio import PublisherClient, PublisherOptions
 from tests.subscriber_wire.conftest import (
     Site,
-    google_address,
     pytest_configure,
     pytest_generate_tests,
     site,
 )
 
-__all__ = ["google_address", "publisher_of", "pytest_configure", "pytest_generate_tests", "site"]
+__all__ = ["publisher_of", "pytest_configure", "pytest_generate_tests", "site"]
 
 
 def publisher_of(site: Site, **options: Unpack[PublisherOptions]) -> PublisherClient:

@@ -15,7 +15,6 @@ from pubsub_aio._wire import schema
 from pubsub_aio._wire.connection import Connection
 from pubsub_aio._wire.grpc import GrpcTransport
 from pubsub_aio.emulator import Emulator
-from tests.emulator.conformance import google_emulator
 from tests.simulation.history import Backlog, Fault, History, LeftOver, Settled, Started, check
 from tests.simulation.world import SUBSCRIPTION, TOPIC, Deed, Scribe, Session, dice
 
@@ -234,14 +233,6 @@ async def test_connections_that_are_cut_lose_nothing(monkeypatch: pytest.MonkeyP
         site.scribe.note(Backlog(site.scribe.now(), emulator.backlog(SUBSCRIPTION)))
 
     assert [str(violation) for violation in check(history)] == []
-
-
-@pytest.fixture(scope="module")
-def google_address() -> Iterator[str]:
-    if google_emulator.command() is None:
-        pytest.skip("Google's emulator is not installed")
-    with google_emulator.running() as address:
-        yield address
 
 
 @pytest.mark.parametrize("ordered", [False, True])

@@ -110,13 +110,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("site", rows, indirect=True, ids=["-".join(row) for row in rows])
 
 
-@pytest.fixture(scope="session")
-def google_address() -> Iterator[str]:
-    """Where Google's emulator listens: one process for the whole session."""
-    with google_emulator.running() as address:
-        yield address
-
-
 @pytest.fixture
 def site(request: pytest.FixtureRequest) -> Iterator[Site]:
     """A row of the table of servers and transports."""

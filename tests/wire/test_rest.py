@@ -7,7 +7,7 @@ import contextlib
 import subprocess
 import sys
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -67,12 +67,6 @@ async def rest(emulator: Emulator) -> AsyncIterator[RestTransport]:
 
 
 # Every call, on both servers
-
-
-@pytest.fixture(scope="module")
-def google_address() -> Iterator[str]:
-    with google_emulator.running() as address:
-        yield address
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,13 +43,6 @@ def _runs_on_google(item: pytest.Item) -> bool:
     return item.name.partition("[")[2].startswith("google")
 
 
-@pytest.fixture(scope="session")
-def google_address() -> Iterator[str]:
-    """Where Google's emulator listens: one process for the whole session."""
-    with google_emulator.running() as address:
-        yield address
-
-
 @pytest.fixture(scope="session", autouse=True)
 def lonely_rest_pull() -> Iterator[concurrent.futures.Future[Response]]:
     """A REST Pull on an empty subscription of our emulator, begun when the session begins.
