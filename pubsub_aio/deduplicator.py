@@ -246,11 +246,13 @@ class Deduplicator:
 
     def _value(self, message: Message) -> str:
         """The value that tells a message from others, empty if it has none."""
-        value = message.attribute(self._attribute)
-        if value and self._others:
-            # As Python writes a list of strings: two lists are never written alike.
-            return repr([value, *(message.attribute(name) for name in self._others)])
-        return value
+        if not self._others:
+            return message.attribute(self._attribute)
+        own = message.attributes
+        if not own.get(self._attribute):
+            return ""
+        # As Python writes a list of strings: two lists are never written alike.
+        return repr([own.get(name, "") for name in (self._attribute, *self._others)])
 
     def _belong_here(self) -> None:
         """Belong to the loop that runs, unless it is another's."""
