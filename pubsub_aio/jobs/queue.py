@@ -268,7 +268,7 @@ class JobQueue:
 
         def end() -> None:
             returns.close()
-            worker.doubt()  # what ends it may be that nobody keeps dead letters any more
+            worker.doubt()
 
         try:
             await run_together(

@@ -111,3 +111,4 @@ class Returns:
     def close(self) -> None:
         """Wait for no dead letter any more: what is not due goes back."""
         self._over.set()
+        self._way.doubt()  # what ends it may be that nobody keeps what returns any more

@@ -324,6 +324,23 @@ async def test_what_fails_while_work_ends_is_not_lost(emulator: MemoryEmulator) 
 
 
 @virtual
+async def test_what_returns_while_work_ends_is_not_lost(emulator: MemoryEmulator) -> None:
+    """It ends because somebody has deleted the subscription by which they return."""
+    async with shop(emulator) as it:
+        emulator.publish(DEAD_LETTERS, b"bad")
+        working = asyncio.ensure_future(it.queue.work(Performer()))
+        emulator.faults.fail("Publish", "UNAVAILABLE", times=1_000)
+        await asyncio.sleep(10)
+        await delete(emulator, RETURNS)
+        await asyncio.sleep(2)
+        emulator.faults.clear()
+        with pytest.raises(NotFoundError):
+            await working
+
+        assert sum(it.left().values()) == 1
+
+
+@virtual
 async def test_many_that_fail_at_once_need_one_look(emulator: MemoryEmulator) -> None:
     tapped = Tapped(emulator.transport())
     async with shop(emulator, policy=JobPolicy(max_attempts=1), transport=tapped) as it:
