@@ -2,121 +2,32 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import re
-import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from pubsub_aio.emulator import EmulatorThread
+from tests.dlq_command import (
+    SOURCE,
+    TEA,
+    WITHIN,
+    emulator_with_dead_letters,
+    environment,
+    on_terminal,
+    run,
+)
 
 pytestmark = pytest.mark.timeout(120)
-
-WITHIN = 30.0
-"""Seconds of real time in which a process must have done what a test waits for."""
-
-PROJECT = "shop"
-SOURCE = "CloudPubSubDeadLetterSource"
-TEA = 'attributes.kind = "tea"'
 
 
 @pytest.fixture
 def emulator() -> Iterator[EmulatorThread]:
-    """A server with dead letters: `letters`, of `worker`, has 6, and `jobs.dead-letter` one."""
-    with EmulatorThread(project=PROJECT) as emulator:
-        emulator.create_topic("buried")
-        policy = {"dead_letter_topic": f"projects/{PROJECT}/topics/buried"}
-        emulator.create_subscription("worker", "orders", dead_letter_policy=policy)
-        emulator.create_subscription("letters", "buried")
-        labels = {"pubsub_aio_role": "dead-letter"}
-        emulator.create_subscription("jobs.dead-letter", "jobs.dead-letter", labels=labels)
-        emulator.create_subscription("jobs.return", "jobs.return")
-        for number in range(6):
-            kind = "tea" if number % 3 else "coffee"
-            emulator.publish("buried", b"order %d" % number, attributes={"kind": kind})
-        emulator.publish(
-            "jobs.dead-letter",
-            b"\x1b[31mred",
-            attributes={
-                "pubsub_aio_job_id": "j1",
-                "pubsub_aio_resurrections": "2",
-                "pubsub_aio_error": "ValueError: it cannot be done",
-                f"{SOURCE}Subscription": "jobs",
-                f"{SOURCE}SubscriptionProject": PROJECT,
-                f"{SOURCE}DeliveryCount": "3",
-            },
-        )
+    with emulator_with_dead_letters() as emulator:
         yield emulator
-
-
-def environment(emulator: EmulatorThread) -> dict[str, str]:
-    return os.environ | {
-        "PUBSUB_EMULATOR_HOST": emulator.address,
-        "GOOGLE_CLOUD_PROJECT": PROJECT,
-        "PYTHONUNBUFFERED": "1",
-        "TERM": "xterm",
-        "COLUMNS": "100",
-    }
-
-
-def command(*arguments: str) -> list[str]:
-    idle = [] if "--idle" in arguments else ["--idle", "1"]
-    return [sys.executable, "-m", "pubsub_aio", "dlq", *arguments, *idle]
-
-
-def run(emulator: EmulatorThread, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run it without a terminal."""
-    return subprocess.run(
-        command(*arguments),
-        env=environment(emulator),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=WITHIN,
-        check=False,
-    )
-
-
-def on_terminal(
-    emulator: EmulatorThread,
-    *arguments: str,
-    answer: str = "",
-    meanwhile: Callable[[], object] = lambda: None,
-) -> tuple[int, str]:
-    """Run it on a terminal, and answer when it asks; gives its exit status and what it showed."""
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        command(*arguments), env=environment(emulator), stdin=theirs, stdout=theirs, stderr=theirs
-    ) as process:
-        os.close(theirs)
-        shown = b""
-        giving_up = threading.Timer(WITHIN, process.kill)
-        giving_up.start()
-        try:
-            while chunk := _read(ours):
-                shown += chunk
-                if answer and b"[y/N] " in shown:
-                    meanwhile()
-                    os.write(ours, answer.encode())
-                    answer = ""
-            status = process.wait(WITHIN)
-        finally:
-            giving_up.cancel()
-            os.close(ours)
-    return status, re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
-
-
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 65_536)
-    except OSError:  # as Linux tells that the other side is closed
-        return b""
 
 
 # List and peek
@@ -163,6 +74,34 @@ def test_peek_shows_what_a_dead_letter_says_and_obeys_none_of_it(
     assert "\x1b" not in done.stdout
     assert done.stdout.endswith("\n1 message in jobs.dead-letter\n")
     assert emulator.backlog("jobs.dead-letter") == 1
+
+
+def test_peek_obeys_nothing_that_a_dead_letter_says_of_where_it_comes_from(
+    emulator: EmulatorThread,
+) -> None:
+    says = {
+        f"{SOURCE}Subscription": "\x1b[2Jx\nfake  just now",
+        f"{SOURCE}SubscriptionProject": "p",
+    }
+    emulator.publish("buried", b"", attributes={"evil": "", **says})
+    done = run(emulator, "peek", "letters", "--filter", "attributes:evil")
+
+    assert "just now, of \\x1b[2Jx fake  just now\n" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_peek_says_that_there_may_be_more_than_can_be_held(emulator: EmulatorThread) -> None:
+    emulator.create_subscription("large", "large")
+    for _ in range(12):
+        emulator.publish("large", bytes(9_900_000))
+    some = run(emulator, "peek", "large", "--limit", "12")
+    all_of_them = run(emulator, "peek", "large", "--limit", "5")
+
+    said = (
+        "11 messages in large; there may be more, but no more than 10,000 messages or 100 MiB can"
+    )
+    assert said in some.stdout
+    assert "5 messages in large; there may be more, --limit shows" in all_of_them.stdout
 
 
 def test_peek_shows_those_that_match_as_many_as_asked_for(emulator: EmulatorThread) -> None:
@@ -238,26 +177,29 @@ def test_progress_is_shown_on_a_terminal(emulator: EmulatorThread) -> None:
     assert shown.rstrip().endswith("6 moved from letters to orders")
 
 
-def test_an_interrupt_says_what_was_done_so_far(emulator: EmulatorThread) -> None:
-    arguments = command("redrive", "letters", "--to", "orders", "--rate", "0.5")
-    with subprocess.Popen(
-        arguments, env=environment(emulator), stdout=subprocess.PIPE, text=True
-    ) as process:
-        wait_for(lambda: len(emulator.messages("orders")) == 2)
-        process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=WITHIN)
+def test_what_came_back_while_it_ran_is_told(emulator: EmulatorThread) -> None:
+    ended = threading.Event()
 
-    assert process.returncode == 130
-    assert said == "interrupted: 2 moved from letters to orders; the rest is where it was\n"
-    assert emulator.backlog("letters") == 4
+    def fail() -> None:
+        done: set[str] = set()
+        while not ended.wait(0.02):
+            for one in emulator.messages("orders"):
+                if one.message_id not in done:
+                    done.add(one.message_id)
+                    emulator.publish("buried", one.data, attributes=one.attributes)
 
+    worker = threading.Thread(target=fail)
+    worker.start()
+    try:
+        done = run(emulator, "redrive", "letters", "--to", "orders")
+    finally:
+        ended.set()
+        worker.join()
 
-def wait_for(condition: object) -> None:
-    assert callable(condition)
-    ends_at = time.monotonic() + WITHIN
-    while not condition():
-        assert time.monotonic() < ends_at
-        time.sleep(0.01)  # another process is at work
+    assert done.returncode == 0
+    assert done.stdout == (
+        "6 moved from letters to orders; 6 stay there: 6 came back while this ran\n"
+    )
 
 
 def test_what_fails_is_told_and_the_status_says_so(emulator: EmulatorThread) -> None:
@@ -331,6 +273,7 @@ def test_purge_without_a_terminal_needs_a_yes(emulator: EmulatorThread) -> None:
     [
         (["peek", "missing"], 1, "there is no projects/shop/subscriptions/missing"),
         (["redrive", "letters"], 1, "--to: must be given"),
+        (["redrive", "letters", "--to", "a/b"], 2, "--to: must be NAME or"),
         (["redrive", "letters", "--to", "missing"], 1, "--to: there is no"),
         (["redrive", "letters", "--to", "buried"], 1, "--to: the dead letters come from"),
         (["purge", "missing", "--yes"], 1, "there is no projects/shop/subscriptions/missing"),

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
-Stays = Literal["skipped", "failed", "held_back"]
+Stays = Literal["skipped", "failed", "held_back", "came_back"]
 Ending = Literal["empty", "limit", "max_held", "failures"]
 
 MAX_FAILURES = 3
@@ -26,6 +26,7 @@ class Bounds:
         max_held: How many that stay may be held.
         max_held_bytes: What these may take.
         at_once: How many may be about to be taken.
+        at_once_bytes: What these may take; one may be, however large.
         idle: Seconds without a message after which there are no more.
     """
 
@@ -33,6 +34,7 @@ class Bounds:
     max_held: int
     max_held_bytes: int
     at_once: int
+    at_once_bytes: int
     idle: float
 
 
@@ -51,11 +53,12 @@ class Sieve:
 
     def __init__(self, bounds: Bounds, *, ordered: bool, now: float) -> None:
         self.counts: Counter[str] = Counter()
-        """How many were `taken`, `skipped`, `failed` and `held_back`."""
+        """How many were `taken`, `skipped`, `failed`, `held_back` and `came_back`."""
         self._bounds = bounds
         self._ordered = ordered
         self._under_way: set[str] = set()
-        self._taking = 0
+        self._taking: dict[str, int] = {}  # with their bytes
+        self._taking_bytes = 0
         self._done: dict[str, None] = {}
         self._held: dict[str, int] = {}  # with their bytes
         self._held_bytes = 0
@@ -84,22 +87,25 @@ class Sieve:
         """Whether an earlier message of the key stays."""
         return ordering_key in self._stopped_keys
 
-    def take(self) -> bool:
-        """Begin to take a message, unless as many are taken, or about to be, as may be."""
+    def take(self, message_id: str, *, size: int) -> bool:
+        """Begin to take a message, unless as much is taken, or about to be, as may be."""
         bounds = self._bounds
         most = math.inf if bounds.limit is None else bounds.limit - self.counts["taken"]
-        if self._taking >= min(bounds.at_once, most):
+        if len(self._taking) >= min(bounds.at_once, most):
             return False
-        self._taking += 1
+        if self._taking and self._taking_bytes + size > bounds.at_once_bytes:
+            return False
+        self._taking[message_id] = size
+        self._taking_bytes += size
         return True
 
-    def let_go(self) -> None:
-        """It was not taken after all, and nothing can be said of it: it comes again."""
-        self._taking -= 1
+    def let_go(self, message_id: str) -> None:
+        """It is not about to be taken any more. Unless more is said of it, it comes again."""
+        self._taking_bytes -= self._taking.pop(message_id, 0)
 
     def taken(self, message_id: str) -> None:
         """It was taken, and is done with."""
-        self._taking -= 1
+        self.let_go(message_id)
         self._failures = 0
         self.counts["taken"] += 1
         self._done[message_id] = None
@@ -108,13 +114,11 @@ class Sieve:
 
     def shown(self, message_id: str, *, size: int) -> None:
         """It was taken, and is held all the same."""
-        self._taking -= 1
+        self.let_go(message_id)
         self.counts["taken"] += 1
         self._hold(message_id, size)
 
-    def stays(
-        self, message_id: str, why: Stays, *, size: int, ordering_key: str, begun: bool = False
-    ) -> None:
+    def stays(self, message_id: str, why: Stays, *, size: int, ordering_key: str) -> None:
         """It stays where it is, and is held until the end.
 
         Args:
@@ -122,9 +126,8 @@ class Sieve:
             why: How it is counted.
             size: Its bytes.
             ordering_key: Its key, if it has one.
-            begun: Whether it was about to be taken.
         """
-        self._taking -= begun
+        self.let_go(message_id)
         self.counts[why] += 1
         self._hold(message_id, size)
         if self._ordered and ordering_key:

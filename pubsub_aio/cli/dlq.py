@@ -135,10 +135,13 @@ def _checked(
         client = SubscriberClient(options.project, transport=options.transport)
         if hasattr(options, "subscription"):
             options.subscription = client.subscription_name(options.subscription)
+    except ConfigError as error:
+        parser.error(str(error))
+    try:
         if getattr(options, "to", None) is not None:
             options.to = client.topic_name(options.to)
     except ConfigError as error:
-        parser.error(str(error))
+        parser.error(f"--to: {str(error).removeprefix('topic: ')}")
     try:
         matcher(getattr(options, "filter", None))
     except ConfigError as error:

@@ -8,11 +8,13 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from pubsub_aio.cli.interrupts import run
 from pubsub_aio.cli.output import reason, say
 from pubsub_aio.errors import PubSubError
 
 if TYPE_CHECKING:
     from pubsub_aio.cli.gauge import Gauge
+    from pubsub_aio.jobs.dead_letters import DeadLetter
     from pubsub_aio.jobs.redrive import Target
     from pubsub_aio.jobs.sifting import Report
     from pubsub_aio.subscriber.client import SubscriberClient
@@ -27,7 +29,7 @@ def list_them(options: argparse.Namespace) -> int:
     """List subscriptions that receive dead letters; returns the exit status."""
     from pubsub_aio.cli.letters import show_subscriptions
 
-    rows = asyncio.run(_found(options))
+    rows = run(_found(options))
     if not rows:
         print("no subscription of the project receives dead letters")
         return 0
@@ -71,28 +73,43 @@ def peek_at(options: argparse.Namespace) -> int:
     from pubsub_aio.cli.letters import show_letters
     from pubsub_aio.jobs.redrive import peek
 
-    async def look() -> int:
+    told: list[Report] = []
+
+    async def look() -> list[DeadLetter]:
         async with _client(options) as client:
-            found = await peek(
+            return await peek(
                 client,
                 options.subscription,
                 limit=options.limit,
                 where=options.filter,
                 idle=options.idle,
+                on_progress=told.append,
             )
-        show_letters(found, whole=options.data)
-        more = "; there may be more, --limit shows more of them" * (len(found) == options.limit)
-        print(f"{_messages(len(found), options)} in {_short(options.subscription)}{more}")
-        return 0
 
-    return asyncio.run(look())
+    found = run(look())
+    show_letters(found, whole=options.data)
+    more = _more(told[-1])
+    print(f"{_messages(len(found), options)} in {_short(options.subscription)}{more}")
+    return 0
+
+
+def _more(report: Report) -> str:
+    """Whether there may be more than was shown, and why."""
+    from pubsub_aio.jobs.sifting import MAX_HELD, MAX_HELD_BYTES
+
+    if report.ended_by == "limit":
+        return "; there may be more, --limit shows more of them"
+    if report.ended_by == "max_held":
+        most = f"{MAX_HELD:,} messages or {MAX_HELD_BYTES >> 20} MiB"
+        return f"; there may be more, but no more than {most} can be held to look at them"
+    return ""
 
 
 def redrive_them(options: argparse.Namespace) -> int:
     """Move dead letters to a topic; returns the exit status."""
     from pubsub_aio.jobs.redrive import redrive
 
-    target = asyncio.run(_target(options))
+    target = run(_target(options))
     topic = _short(target.topic)
     if target.subscriptions is None:
         say(f"{topic}: which subscriptions it has may not be looked up")
@@ -164,7 +181,7 @@ def _count_first(options: argparse.Namespace) -> Report:
 
     say(f"looking how many there are in {_short(options.subscription)} ...")
     with Gauge(done="found", limit=options.limit) as gauge:
-        return asyncio.run(_purged(options, gauge.show, limit=options.limit, dry_run=True))
+        return run(_purged(options, gauge.show, limit=options.limit, dry_run=True))
 
 
 async def _purged(
@@ -207,7 +224,7 @@ def _go(
     interrupted = False
     try:
         with gauge:
-            asyncio.run(_shown(work, gauge))
+            run(_shown(work, gauge))
     except KeyboardInterrupt:
         interrupted = True
         raise

@@ -69,6 +69,7 @@ class Gauge:
         for count, what in (
             (report.skipped, "not matching"),
             (report.held_back, "held back"),
+            (report.came_back, "came back"),
             (report.failed, "failed"),
         ):
             if count:

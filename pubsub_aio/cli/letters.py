@@ -30,7 +30,7 @@ def show_subscriptions(rows: Sequence[tuple[DeadLetterSubscription, str | None]]
         [
             _short(each.name),
             ", ".join(map(_short, each.sources)),
-            *([] if count is None else [count]),
+            *([] if count is None else [_line(count)]),
         ]
         for each, count in rows
     ]
@@ -56,7 +56,7 @@ def show_letters(letters: Sequence[DeadLetter], *, whole: bool) -> None:
     now = datetime.now(UTC)
     for letter in letters:
         age = _age((now - letter.publish_time).total_seconds())
-        print(f"{letter.id}  {age}" + _origin(letter))
+        print(_line(f"{letter.id}  {age}{_origin(letter)}"))
         for name, text in _facts(letter, whole=whole):
             first, *more = text.split("\n")
             print(f"  {name:<11}{first}")
@@ -101,8 +101,13 @@ def _data(data: bytes, *, whole: bool) -> str:
         text = repr(data if whole else data[:_BEGINNING])
     if whole:
         return printable(text.rstrip("\n"))
-    beginning = printable(text[:_BEGINNING]).replace("\n", " ")
+    beginning = _line(text[:_BEGINNING])
     return beginning if len(text) <= _BEGINNING else f"{beginning} ... ({len(data):,} bytes)"
+
+
+def _line(text: str) -> str:
+    """Text as one line that a terminal only shows."""
+    return printable(text).replace("\n", " ")
 
 
 def printable(text: str) -> str:
@@ -154,6 +159,7 @@ def summary(
         for count, what in (
             (report.skipped, "not matching"),
             (report.held_back, "held back"),
+            (report.came_back, "came back while this ran"),
             (report.failed, "failed"),
         )
         if count

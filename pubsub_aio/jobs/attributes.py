@@ -30,8 +30,8 @@ REDRIVEN = "pubsub_aio_redriven"
 """The id of the dead letter that somebody brought back by `redrive`."""
 
 REDRIVEN_BY = "pubsub_aio_redriven_by"
-"""The last runs of `redrive` that brought it back: each knows by that what it has moved itself. It
-does not tell jobs apart: whoever brings a dead letter back once more, after a crash, is another."""
+"""Which run of `redrive` brought it back: it knows by that what it has moved itself. It does not
+tell jobs apart: whoever brings a dead letter back once more, after a crash, is another run."""
 
 SAME_JOB = (JOB_ID, RESURRECTIONS, REDRIVEN)
 """Messages that have these in common are the same round of the same job: all but one are
@@ -40,9 +40,9 @@ duplicates. `Deduplicator(SAME_JOB)` drops them."""
 _MAX_ATTRIBUTES = 100
 """The most that the service takes."""
 
-_ROOM = 10
+_ROOM = 11
 """Attributes that are left for what is added later: how often it returned, the two of a redrive,
-the six notes of a dead letter, and one to spare for what a publisher adds."""
+the six notes of a dead letter, and the two of a publisher that sends flight ids."""
 
 _RESERVED = (EXPIRES_AT, PERSISTENT, REDRIVEN_BY, *SAME_JOB)
 _DROPPABLE = "false"

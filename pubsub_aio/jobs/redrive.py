@@ -8,35 +8,27 @@ async with SubscriberClient() as subscriber, PublisherClient() as publisher:
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from pubsub_aio.config import RetryPolicy
+from pubsub_aio.config import RetryPolicy, check_kind
 from pubsub_aio.errors import (
     ConfigError,
     InvalidRequestError,
     NotFoundError,
     PermissionDeniedError,
-    PubSubError,
 )
-from pubsub_aio.jobs.attributes import REDRIVEN, RESURRECTIONS
 from pubsub_aio.jobs.dead_letters import DeadLetter, queue_of
-from pubsub_aio.jobs.forwarding import OF_A_PUBLISH, acked
+from pubsub_aio.jobs.moving import Mover
 from pubsub_aio.jobs.names import QueueNames
 from pubsub_aio.jobs.sifter import Sifter, has_order, missing
 from pubsub_aio.jobs.sifting import IDLE, MAX_HELD, Report, Sifting, Where, matcher
 from pubsub_aio.message import Message
 from pubsub_aio.publisher.client import PublisherClient
 from pubsub_aio.subscriber.client import SubscriberClient
-from pubsub_aio.subscriber.dead_letters import is_note
 
 log = logging.getLogger("pubsub_aio.jobs")
-
-RETRY = dataclasses.replace(RetryPolicy.google(), deadline=60.0)
-"""When a message that could not be published is sent again. It may then be there twice, which its
-attribute REDRIVEN tells."""
 
 
 async def redrive(
@@ -61,21 +53,23 @@ async def redrive(
     `pubsub_aio_redriven`, the id of the dead letter. Data, ordering key and attributes stay as they
     are, without what was added when it became a dead letter; the count of returns begins anew.
 
-    What is not moved stays. It is held until the end, and given back then.
+    What is not moved stays. It is held until the end, and given back then. So is a dead letter that
+    was moved here and has become one again: each is moved once, and this ends although whoever
+    works on them fails still. `pubsub_aio_redriven_by` tells whose it is.
 
     Args:
         subscriber: Who receives the dead letters.
-        publisher: Who publishes them.
+        publisher: Who publishes them. If too much waits there already, so does this.
         subscription: Where they are: the subscription of a dead-letter topic.
         to: The topic. It may be left out for a `JobQueue`: the dead letters then return to it, and
             to it alone.
         where: Which of them: a filter in Pub/Sub's language, or a function of a `Message`.
         limit: How many are moved at most.
         rate: How many a second at most, evenly spaced.
-        dry_run: Whether to only tell what would be moved.
+        dry_run: Whether to only tell what would be moved, as fast as it can be told.
         idle: Seconds without a message after which there are no more.
         max_held: How many that stay are held; with that many it ends.
-        retry: When a message that could not be published is sent again.
+        retry: When a message that could not be published is sent again; for a minute unless told.
         on_progress: Called with a `Report` as it goes on.
 
     Raises:
@@ -86,6 +80,9 @@ async def redrive(
     sifting = Sifting(
         where=where, limit=limit, rate=rate, idle=idle, max_held=max_held, on_progress=on_progress
     )
+    _check(subscriber, dry_run=dry_run)
+    check_kind("publisher", publisher, PublisherClient)
+    check_kind("retry", retry, RetryPolicy, optional=True)
     name = subscriber.subscription_name(subscription)
     target = await find_target(subscriber, name, to=to)
     if target.subscriptions is None:
@@ -93,18 +90,14 @@ async def redrive(
     if target.fans_out:
         receivers = ", ".join(map(_short, target.fans_out))
         log.warning("%s fans out: what is moved there goes to %s", target.topic, receivers)
-    policy = retry or RETRY
-
-    async def move(message: Message) -> None:
-        await _publish(publisher, target.topic, message, policy)
-        await acked(message)
-
+    mover = Mover(publisher, target.topic, retry=retry)
     sifter = Sifter(
         subscriber,
         name,
         sifting,
-        act=None if dry_run else move,
+        act=None if dry_run else mover.move,
         ordered=target.ordered,
+        came_back=mover.has_moved,
         fans_out=target.fans_out,
     )
     return await sifter.run()
@@ -130,11 +123,13 @@ async def purge(
     sifting = Sifting(
         where=where, limit=limit, idle=idle, max_held=max_held, on_progress=on_progress
     )
+    _check(subscriber, dry_run=dry_run)
     name = subscriber.subscription_name(subscription)
     ordered = await has_order(subscriber, name)
 
-    async def delete(message: Message) -> None:
+    async def delete(message: Message) -> bool:
         await message.ack_with_response()
+        return True
 
     act = None if dry_run else delete
     return await Sifter(subscriber, name, sifting, act=act, ordered=ordered).run()
@@ -148,8 +143,11 @@ async def peek(
     where: Where | None = None,
     idle: float = IDLE,
     max_held: int = MAX_HELD,
+    on_progress: Callable[[Report], object] | None = None,
 ) -> list[DeadLetter]:
     """Look at messages of a subscription; they are given back. The arguments are `redrive`'s.
+
+    There may be more than are returned, as `ended_by` of the last `Report` tells.
 
     Raises:
         ConfigError: An argument cannot be as it is.
@@ -164,11 +162,18 @@ async def peek(
         found[message.message_id] = DeadLetter.of(message)
         return True
 
-    sifting = Sifting(where=see, limit=limit, idle=idle, max_held=max_held)
+    sifting = Sifting(where=see, limit=limit, idle=idle, max_held=max_held, on_progress=on_progress)
+    _check(subscriber)
     name = subscriber.subscription_name(subscription)
     await has_order(subscriber, name)  # which refuses one that there is not
     await Sifter(subscriber, name, sifting, act=None, ordered=False).run()
     return list(found.values())[:limit]
+
+
+def _check(subscriber: SubscriberClient, *, dry_run: bool = False) -> None:
+    check_kind("subscriber", subscriber, SubscriberClient)
+    if not isinstance(dry_run, bool):
+        raise ConfigError(f"dry_run must be True or False, not {dry_run!r}")
 
 
 # Where to
@@ -204,7 +209,7 @@ async def find_target(
         ConfigError: It would move nothing.
     """
     name = subscriber.subscription_name(subscription)
-    topic = None if to is None else subscriber.topic_name(to)
+    topic = None if to is None else _named(subscriber, to)
     ordered = True  # who may not look has to reckon with it
     try:
         found = await subscriber.find_subscription(name)
@@ -223,6 +228,14 @@ async def find_target(
         elif topic == found.topic:
             raise ConfigError(f"to: the dead letters come from {topic}; choose another")
     return Target(topic, await _receivers(subscriber, topic), ordered)
+
+
+def _named(subscriber: SubscriberClient, to: str) -> str:
+    """The full name of a topic that somebody named."""
+    try:
+        return subscriber.topic_name(to)
+    except ConfigError as error:
+        raise ConfigError(f"to: {str(error).removeprefix('topic: ')}") from error
 
 
 def _return_topic(subscriber: SubscriberClient, name: str, labels: Mapping[str, str]) -> str:
@@ -250,29 +263,6 @@ async def _receivers(subscriber: SubscriberClient, topic: str) -> tuple[str, ...
             f"to: {topic} has no subscription, everything would be lost; create one first"
         )
     return tuple(sorted(found))
-
-
-async def _publish(
-    publisher: PublisherClient, topic: str, message: Message, policy: RetryPolicy
-) -> None:
-    """Publish a dead letter as the message that it was."""
-    own = {
-        name: value
-        for name, value in message.attributes.items()
-        if not is_note(name) and name not in OF_A_PUBLISH
-    }
-    own[REDRIVEN] = message.message_id
-    if RESURRECTIONS in own:
-        own[RESURRECTIONS] = "0"
-    key = message.ordering_key
-    try:
-        await publisher.publish(
-            topic, message.data, attributes=own, ordering_key=key, retry=policy
-        ).ack
-    except PubSubError:
-        if key:
-            publisher.resume(topic, key)
-        raise
 
 
 def _short(name: str) -> str:

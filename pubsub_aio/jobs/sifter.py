@@ -29,8 +29,8 @@ log = logging.getLogger("pubsub_aio.jobs")
 _SPARE_BYTES = 100 * MIB  # for what is under way, and for what goes with messages on the wire
 _FINISH = 10.0  # seconds for what is under way when it ends
 
-Act = Callable[[Message], Awaitable[None]]
-"""Does something with a message, and settles it."""
+Act = Callable[[Message], Awaitable[bool]]
+"""Does something with a message, and settles it; says whether it did, or its lease has ended."""
 
 
 class Sifter:
@@ -43,6 +43,7 @@ class Sifter:
         act: What is done with a message that is asked for; without one it is held, like those that
             stay.
         ordered: Whether the subscription has order.
+        came_back: Whether a message is one that was taken here, and is here again: it stays.
         fans_out: For the report.
     """
 
@@ -54,6 +55,7 @@ class Sifter:
         *,
         act: Act | None,
         ordered: bool,
+        came_back: Callable[[Message], bool] = lambda _: False,
         fans_out: tuple[str, ...] = (),
     ) -> None:
         self._subscriber = subscriber
@@ -62,9 +64,10 @@ class Sifter:
         self._act = act
         self._on_progress = sifting.on_progress
         self._told: Report | None = None
+        self._came_back = came_back
         self._fans_out = fans_out
         self._matches = matcher(sifting.where)
-        self._spacing = Spacing(sifting.rate)
+        self._spacing = Spacing(None if act is None else sifting.rate)
         self._loop = asyncio.get_running_loop()
         self._sieve = Sieve(sifting.bounds, ordered=ordered, now=self._loop.time())
         self._gate = asyncio.Lock()  # they are looked at one after another
@@ -150,6 +153,7 @@ class Sifter:
             skipped=counts["skipped"],
             failed=counts["failed"],
             held_back=counts["held_back"],
+            came_back=counts["came_back"],
             fans_out=self._fans_out,
             ended_by=self._ending,
             first_error=self._first_error,
@@ -184,6 +188,9 @@ class Sifter:
         """Whether a message is asked for; returns when it is its turn."""
         if self._is_over or self._stays_behind(message):
             return False
+        if self._came_back(message):
+            self._stays(message, "came_back")
+            return False
         try:
             if not self._matches(message):
                 self._stays(message, "skipped")
@@ -191,7 +198,7 @@ class Sifter:
         except Exception as error:  # noqa: BLE001 - whatever a user's function raises
             self._stays(message, "failed", error=error)
             return False
-        while not self._sieve.take():
+        while not self._sieve.take(message.message_id, size=message.size):
             self._freed.clear()
             await self._freed.wait()
             if self._over.is_set():
@@ -202,7 +209,7 @@ class Sifter:
                 async with asyncio.timeout_at(at):
                     await self._over.wait()
         if self._over.is_set():
-            self._sieve.let_go()
+            self._sieve.let_go(message.message_id)
             return False
         return True
 
@@ -210,8 +217,8 @@ class Sifter:
         """Do with a message what is to be done, after the earlier ones of its ordering key."""
         async with self._lane(message.ordering_key):
             if message.lease is None:
-                self._sieve.let_go()
-            elif self._stays_behind(message, begun=True):
+                self._sieve.let_go(message.message_id)
+            elif self._stays_behind(message):
                 pass
             elif self._act is None:
                 self._sieve.shown(message.message_id, size=message.size)
@@ -220,15 +227,18 @@ class Sifter:
 
     async def _done(self, act: Act, message: Message) -> None:
         try:
-            await act(message)
+            is_done = await act(message)
         except (ConfigError, InvalidRequestError) as error:
-            self._stays(message, "failed", error=error, begun=True)
+            self._stays(message, "failed", error=error)
         except PubSubError as error:
             self._last_error = error
             self._sieve.failed()
-            self._stays(message, "failed", error=error, begun=True)
+            self._stays(message, "failed", error=error)
         else:
-            self._sieve.taken(message.message_id)
+            if is_done:
+                self._sieve.taken(message.message_id)
+            else:
+                self._sieve.let_go(message.message_id)
 
     def _lane(self, key: str) -> contextlib.AbstractAsyncContextManager[None]:
         """Lets one message of an ordering key pass at a time."""
@@ -236,27 +246,20 @@ class Sifter:
             return contextlib.nullcontext()
         return self._lanes.setdefault(key, asyncio.Lock())
 
-    def _stays_behind(self, message: Message, *, begun: bool = False) -> bool:
+    def _stays_behind(self, message: Message) -> bool:
         """Whether a message stays because an earlier one does."""
         if not self._sieve.holds_back(message.ordering_key):
             return False
-        self._stays(message, "held_back", begun=begun)
+        self._stays(message, "held_back")
         return True
 
-    def _stays(
-        self,
-        message: Message,
-        why: Stays,
-        *,
-        error: Exception | None = None,
-        begun: bool = False,
-    ) -> None:
+    def _stays(self, message: Message, why: Stays, *, error: Exception | None = None) -> None:
         """Leave a message unsettled, so that it is held until the end."""
         if error is not None:
             self._first_error = self._first_error or error
             log.warning("%s: message %s stays: %s", self._subscription, message.message_id, error)
         key = message.ordering_key
-        self._sieve.stays(message.message_id, why, size=message.size, ordering_key=key, begun=begun)
+        self._sieve.stays(message.message_id, why, size=message.size, ordering_key=key)
 
 
 async def _end(live: Subscription) -> None:

@@ -25,6 +25,9 @@ MAX_HELD_BYTES = 100 * MIB
 AT_ONCE = 500
 """Messages that are about to be taken, at most."""
 
+AT_ONCE_BYTES = 50 * MIB
+"""What these may take: half of what a publisher lets wait unless told."""
+
 Where = str | Callable[[Message], bool]
 """Which messages: a filter in Pub/Sub's language, or a function that says of each."""
 
@@ -39,6 +42,8 @@ class Report:
         failed: They stay, because of an error.
         held_back: They stay, because an earlier one of their ordering key does, in a subscription
             that has order.
+        came_back: Dead letters again, of what was moved here: they stay, since whoever works on
+            them fails still.
         fans_out: The subscriptions that get what is moved, if they are several.
         ended_by: `"empty"` when nothing more came, `"limit"`, `"max_held"` when too many had to be
             held because they stay, or `"failures"`; none as long as it goes on.
@@ -50,6 +55,7 @@ class Report:
     skipped: int = 0
     failed: int = 0
     held_back: int = 0
+    came_back: int = 0
     fans_out: tuple[str, ...] = ()
     ended_by: Ending | None = None
     first_error: Exception | None = None
@@ -58,7 +64,7 @@ class Report:
     @property
     def looked_at(self) -> int:
         """How many there were."""
-        return self.moved + self.skipped + self.failed + self.held_back
+        return self.moved + self.skipped + self.failed + self.held_back + self.came_back
 
     @property
     def complete(self) -> bool:
@@ -107,6 +113,7 @@ class Sifting:
             max_held=self.max_held,
             max_held_bytes=MAX_HELD_BYTES,
             at_once=AT_ONCE,
+            at_once_bytes=AT_ONCE_BYTES,
             idle=self.idle,
         )
 
@@ -120,6 +127,11 @@ def matcher(where: Where | None) -> Callable[[Message], object]:
     if where is None:
         return lambda _: True
     if not isinstance(where, str):
+        if not callable(where):
+            raise ConfigError(
+                "where must be a filter, such as 'attributes.kind = \"tea\"', or a function that "
+                f"takes a message, not {where!r}"
+            )
         check_callback(where, "a message", name="where")
         if is_async(where):
             raise ConfigError("where must be a plain function: nobody waits for it")

@@ -10,7 +10,9 @@ import pytest
 from pubsub_aio._core import sieve as module
 from pubsub_aio._core.sieve import Bounds, Sieve
 
-BOUNDS = Bounds(limit=None, max_held=3, max_held_bytes=1_000, at_once=10, idle=5.0)
+BOUNDS = Bounds(
+    limit=None, max_held=3, max_held_bytes=1_000, at_once=10, at_once_bytes=500, idle=5.0
+)
 
 
 def test_it_is_empty_when_nothing_came_for_a_while() -> None:
@@ -27,23 +29,36 @@ def test_it_is_empty_when_nothing_came_for_a_while() -> None:
 def test_no_more_are_taken_at_once_than_the_limit_leaves() -> None:
     sieve = Sieve(replace(BOUNDS, limit=2), ordered=False, now=0)
 
-    assert [sieve.take() for _ in range(3)] == [True, True, False]
-    sieve.stays("a", "failed", size=1, ordering_key="", begun=True)
-    assert [sieve.take(), sieve.take()] == [True, False]
+    assert [sieve.take(one, size=1) for one in "abc"] == [True, True, False]
+    sieve.stays("a", "failed", size=1, ordering_key="")
+    assert [sieve.take(one, size=1) for one in "cd"] == [True, False]
     sieve.taken("b")
-    assert (sieve.take(), sieve.ending(now=1)) == (False, None)
-    sieve.let_go()
-    assert sieve.take()
-    sieve.taken("c")
+    assert (sieve.take("d", size=1), sieve.ending(now=1)) == (False, None)
+    sieve.let_go("c")
+    assert sieve.take("d", size=1)
+    sieve.taken("d")
     assert sieve.ending(now=1) == "limit"
 
 
 def test_no_more_are_taken_at_once_than_may_be() -> None:
     sieve = Sieve(replace(BOUNDS, at_once=2), ordered=False, now=0)
 
-    assert [sieve.take() for _ in range(3)] == [True, True, False]
+    assert [sieve.take(one, size=1) for one in "abc"] == [True, True, False]
     sieve.taken("a")
-    assert sieve.take()
+    assert sieve.take("c", size=1)
+
+
+def test_no_more_bytes_are_taken_at_once_than_may_be_but_one_message_is_however_large() -> None:
+    sieve = Sieve(BOUNDS, ordered=False, now=0)
+
+    assert [sieve.take("a", size=501), sieve.take("b", size=1)] == [True, False]
+    sieve.taken("a")
+    assert [sieve.take("b", size=300), sieve.take("c", size=200)] == [True, True]
+    assert not sieve.take("d", size=1)
+    sieve.stays("b", "failed", size=300, ordering_key="")
+    assert [sieve.take("d", size=300), sieve.take("e", size=1)] == [True, False]
+    sieve.let_go("c")
+    assert sieve.take("e", size=200)
 
 
 @pytest.mark.parametrize(("size", "count"), [(1, 3), (500, 2)])
@@ -61,7 +76,7 @@ def test_what_is_shown_is_held_as_well() -> None:
     sieve = Sieve(BOUNDS, ordered=False, now=0)
 
     for number in range(3):
-        sieve.take()
+        sieve.take(f"{number}", size=1)
         sieve.shown(f"{number}", size=1)
 
     assert (sieve.counts["taken"], sieve.ending(now=1)) == (3, "max_held")
@@ -71,10 +86,10 @@ def test_it_ends_after_failures_in_a_row() -> None:
     sieve = Sieve(replace(BOUNDS, max_held=100), ordered=False, now=0)
     for name, fails in zip("abcdef", (True, True, False, True, True, True), strict=True):
         assert sieve.ending(now=1) is None
-        sieve.take()
+        sieve.take(name, size=1)
         if fails:
             sieve.failed()
-            sieve.stays(name, "failed", size=1, ordering_key="", begun=True)
+            sieve.stays(name, "failed", size=1, ordering_key="")
         else:
             sieve.taken(name)
 
@@ -98,7 +113,7 @@ def test_a_message_that_comes_again_is_known(monkeypatch: pytest.MonkeyPatch) ->
     for name in "abcd":
         sieve.came(name, now=0)
     for name in "abc":
-        sieve.take()
+        sieve.take(name, size=1)
         sieve.taken(name)
         sieve.went(name, now=0)
     sieve.stays("d", "skipped", size=1, ordering_key="")

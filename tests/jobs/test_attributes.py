@@ -32,21 +32,21 @@ def test_what_cannot_be_is_refused_by_name(settings: dict[str, object], names: s
 
 
 def test_attributes_that_leave_room_for_ours_are_taken() -> None:
-    assert len(job_attributes(many(89))) == 90
-    assert len(job_attributes(many(87), persistent=False, ttl=2)) == 90
+    assert len(job_attributes(many(88))) == 89
+    assert len(job_attributes(many(86), persistent=False, ttl=2)) == 89
 
 
 def test_attributes_that_leave_no_room_for_ours_are_refused() -> None:
     with pytest.raises(
         ConfigError,
-        match=r"attributes: must be 89 at most, not 90: the service takes 100, of which .* take 1 "
-        "here, and 10 are kept for when the job becomes a dead letter",
+        match=r"attributes: must be 88 at most, not 89: the service takes 100, of which .* take 1 "
+        "here, and 11 are kept for when the job becomes a dead letter",
     ):
-        job_attributes(many(90))
+        job_attributes(many(89))
     with pytest.raises(
-        ConfigError, match=r"attributes: must be 87 at most, not 88: .* take 3 here"
+        ConfigError, match=r"attributes: must be 86 at most, not 87: .* take 3 here"
     ):
-        job_attributes(many(88), persistent=False, ttl=2)
+        job_attributes(many(87), persistent=False, ttl=2)
 
 
 @virtual
@@ -55,11 +55,11 @@ async def test_the_notes_of_a_dead_letter_fit_beside_as_many_as_are_taken(
 ) -> None:
     policy = JobPolicy(max_attempts=1)
     async with shop(emulator, policy=policy) as it:
-        await it.queue.put(b"bad", attributes=many(87), persistent=False, ttl=1_000)
+        await it.queue.put(b"bad", attributes=many(86), persistent=False, ttl=1_000)
         async with it.working(Performer(fails)):
             await asyncio.sleep(1)
 
         (letter,) = emulator.messages(DEAD_LETTERS)
-        assert many(87).items() <= letter.attributes.items()
+        assert many(86).items() <= letter.attributes.items()
         assert ERROR in letter.attributes
         assert sum(name.startswith(SOURCE) for name in letter.attributes) == 4
