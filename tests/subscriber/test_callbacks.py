@@ -489,18 +489,18 @@ async def test_a_plain_function_that_raises_is_nacked(emulator: MemoryEmulator) 
     assert emulator.backlog(WORKER) == 0
 
 
-@virtual
-async def test_a_plain_function_that_raises_stop_iteration_is_nacked(
-    emulator: MemoryEmulator,
+@pytest.mark.parametrize("odd", [StopIteration(), SystemExit(2)], ids=["stop", "exit"])
+def test_what_a_plain_function_raises_gets_out_of_its_thread_as_an_error(
+    odd: BaseException,
 ) -> None:
-    """No future takes it: whoever awaited that would wait for ever."""
+    """No future takes the one, for which one would wait for ever; the other would end the loop."""
     tries: list[bytes] = []
     raised: list[BaseException] = []
 
     def work(message: Message) -> None:
         tries.append(message.data)
         if len(tries) == 1:
-            raise StopIteration
+            raise odd
         message.ack()
 
     class Noting(ThreadScheduler):
@@ -511,19 +511,22 @@ async def test_a_plain_function_that_raises_stop_iteration_is_nacked(
                 raised.append(error)
                 raise
 
-    emulator.create_subscription(WORKER, TOPIC)
-    publish(emulator, 1)
-    scheduler = Noting(max_workers=1)
-    async with client_of(emulator) as client:
-        live = client.subscribe(WORKER, work, scheduler=scheduler)
-        await asyncio.sleep(5)
-        assert live.health().counts["raised"] == 1
-    scheduler.close()
+    @virtual
+    async def scenario(emulator: MemoryEmulator) -> None:
+        emulator.create_subscription(WORKER, TOPIC)
+        publish(emulator, 1)
+        scheduler = Noting(max_workers=1)
+        async with client_of(emulator) as client:
+            live = client.subscribe(WORKER, work, scheduler=scheduler)
+            await asyncio.sleep(5)
+            assert live.health().counts["raised"] == 1
+        scheduler.close()
+        assert emulator.backlog(WORKER) == 0
 
+    scenario()
     assert tries == [b"0", b"0"]
     assert [type(error) for error in raised] == [RuntimeError]
-    assert isinstance(raised[0].__cause__, StopIteration)
-    assert emulator.backlog(WORKER) == 0
+    assert raised[0].__cause__ is odd
 
 
 @virtual
