@@ -20,6 +20,7 @@ from pubsub_aio.jobs.names import check_name
 from pubsub_aio.message import Message
 from pubsub_aio.publisher.client import PublisherClient
 from pubsub_aio.subscriber.dead_letters import is_note, notes, with_notes
+from pubsub_aio.subscriber.schedulers import is_async
 
 log = logging.getLogger("pubsub_aio.jobs")
 
@@ -58,6 +59,8 @@ class Forwarding:
     ) -> None:
         self.topic = publisher.topic_name(topic)
         check_name(field, self.topic)
+        if ensure is not None and not is_async(ensure):
+            raise ConfigError(f"ensure must be an async function without arguments, not {ensure!r}")
         self._publisher = publisher
         self._ensure = ensure
         self._kept = ensure is None

@@ -46,7 +46,8 @@ class WorkOptions(TypedDict, total=False):
 
     on_give_up: OnGiveUp
     """Called, or awaited, with a job that is given up and what it failed with last, before it is
-    acked. If that raises, the job stays, and comes again."""
+    acked. If that raises, the job stays, and comes again. It has to end: the job is held till
+    then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.usefixtures("quiet")
         ({"retries": 3}, "retries: there is no such option; there are concurrency"),
         ({"policy": {"max_attempts": 3}}, "policy must be a JobPolicy"),
         ({"clock": 12.0}, "clock must be a function"),
+        ({"ensure": lambda: None}, "ensure must be an async function without arguments"),
         ({"fifo": "yes"}, "fifo must be a bool"),
         ({"dead_letter_topic": "x"}, "dead_letter_topic: must have at least 3 characters"),
         ({"dead_letter_topic": "a b c"}, "dead_letter_topic: must begin with a letter"),
