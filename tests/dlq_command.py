@@ -61,9 +61,17 @@ def environment(emulator: EmulatorThread) -> dict[str, str]:
     }
 
 
+_PROGRAM = """
+import runpy, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("pubsub_aio", run_name="__main__")
+"""
+"""`python -m pubsub_aio`, which heeds Ctrl-C also where tests run in the background."""
+
+
 def command(*arguments: str) -> list[str]:
     idle = [] if "--idle" in arguments else ["--idle", "1"]
-    return [sys.executable, "-m", "pubsub_aio", "dlq", *arguments, *idle]
+    return [sys.executable, "-c", _PROGRAM, "dlq", *arguments, *idle]
 
 
 def run(emulator: EmulatorThread, *arguments: str) -> subprocess.CompletedProcess[str]:

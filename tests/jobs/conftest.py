@@ -128,6 +128,10 @@ class Shop:
         return {name: backlog(name) for name in (QUEUE, DEAD_LETTERS, RETURNS)}
 
 
+SELDOM = 60.0
+"""Seconds after which a publisher looks whether it has overlooked something: in hours of virtual
+time that takes longer than all else."""
+
 NOTHING_LEFT = {QUEUE: 0, DEAD_LETTERS: 0, RETURNS: 0}
 
 
@@ -146,7 +150,7 @@ async def shop(
             emulator.project, transport=transport or emulator.transport()
         ) as subscriber,
         PublisherClient(
-            emulator.project, transport=publishing or emulator.transport()
+            emulator.project, transport=publishing or emulator.transport(), poll_time=SELDOM
         ) as publisher,
     ):
         queue = JobQueue(

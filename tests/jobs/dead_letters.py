@@ -12,6 +12,7 @@ from pubsub_aio import (
 )
 from pubsub_aio._wire.transport import Transport
 from pubsub_aio.testing import MemoryEmulator
+from tests.jobs.conftest import SELDOM
 
 BURIED, LETTERS = "buried", "letters"
 """A topic of dead letters, and its subscription."""
@@ -31,7 +32,9 @@ async def clients(
     """A subscriber and a publisher of the emulator."""
     async with (
         SubscriberClient(emulator.project, transport=receiving or emulator.transport()) as one,
-        PublisherClient(emulator.project, transport=publishing or emulator.transport()) as other,
+        PublisherClient(
+            emulator.project, transport=publishing or emulator.transport(), poll_time=SELDOM
+        ) as other,
     ):
         yield one, other
 

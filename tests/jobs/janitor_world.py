@@ -16,6 +16,7 @@ from pubsub_aio._wire.transport import Transport
 from pubsub_aio.jobs import Job, JobPolicy, JobQueue
 from pubsub_aio.jobs.janitor import Janitor
 from pubsub_aio.testing import MemoryEmulator
+from tests.jobs.conftest import SELDOM
 from tests.subscriber.conftest import Tapped, now, virtual
 
 QUEUE, DEAD, RETURN = "reports", "reports.dead-letter", "reports.return"
@@ -64,7 +65,10 @@ class World:
         async with (
             SubscriberClient(emulator.project, transport=transport) as subscriber,
             PublisherClient(
-                emulator.project, transport=emulator.transport(), wait_timeout=wait_timeout
+                emulator.project,
+                transport=emulator.transport(),
+                wait_timeout=wait_timeout,
+                poll_time=SELDOM,
             ) as publisher,
         ):
             yield JobQueue(
