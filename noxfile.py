@@ -23,7 +23,7 @@ TESTS = [
     "pytest-timeout>=2.3",
     "pytest-xdist>=3.6",
 ]
-PYTEST = ["pytest", "-n", "2", "--dist", "loadfile"]
+PYTEST = ["pytest", "--dist", "loadfile", "-n"]  # how many processes
 STUBS = ["grpcio-tools>=1.66", "mypy>=1.13", "types-grpcio", "types-protobuf", "types-psutil"]
 
 
@@ -38,7 +38,8 @@ def demo(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run the tests, all but those of Spark; arguments go to pytest."""
     session.install("-e", ".[emulator,rest,jobs,cli]", "ptars>=0.0.25", "pyarrow>=17", *TESTS)
-    session.run(*PYTEST, "--ignore=tests/spark", *session.posargs)
+    # Three on two cores: one of them waits most of the time, for Google's emulator or a process.
+    session.run(*PYTEST, "3", "--ignore=tests/spark", *session.posargs)
 
 
 @nox.session
@@ -62,9 +63,9 @@ def spark(session: nox.Session, pyspark: str) -> None:
     ]
     less = without if "3.5" in pyspark else []
     if session.posargs:
-        session.run(*PYTEST, *session.posargs)
+        session.run(*PYTEST, "2", *session.posargs)
     else:
-        session.run(*PYTEST, "tests/spark", *less, env=_brief_jvms(session))
+        session.run(*PYTEST, "2", "tests/spark", *less, env=_brief_jvms(session))
 
 
 def _brief_jvms(session: nox.Session) -> dict[str, str]:
