@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 
 from pubsub_aio.config import FLIGHT_ID, PUBLISHER_ID
 from pubsub_aio.errors import (
@@ -15,19 +14,19 @@ from pubsub_aio.errors import (
     PubSubError,
     SettleError,
 )
+from pubsub_aio.jobs.assurance import Assurance, Ensure
 from pubsub_aio.jobs.attributes import JOB_ID, RESURRECTIONS, resurrections_of
 from pubsub_aio.jobs.names import check_name
 from pubsub_aio.message import Message
 from pubsub_aio.publisher.client import PublisherClient
 from pubsub_aio.subscriber.dead_letters import is_note, notes, with_notes
-from pubsub_aio.subscriber.schedulers import is_async
 
 log = logging.getLogger("pubsub_aio.jobs")
 
 AGAIN_AFTER = 1.0
 """Seconds after which a job that could not be forwarded, or acked, is tried to be so again."""
 
-OF_A_PUBLISH = (FLIGHT_ID, PUBLISHER_ID)
+_OF_A_PUBLISH = (FLIGHT_ID, PUBLISHER_ID)
 """Attributes that tell one publish from another, and not one job: with them, a job that returns for
 the second time would be taken for the first."""
 
@@ -46,7 +45,7 @@ class Forwarding:
         topic: Where to.
         field: What that is called where it is given.
         ensure: Creates the topic, and a subscription of it, if they are missing; none if its owner
-            does that. Without that, what is published might be kept by nobody.
+            does that. An `Assurance` may be shared with others.
     """
 
     def __init__(
@@ -55,18 +54,12 @@ class Forwarding:
         topic: str,
         *,
         field: str,
-        ensure: Callable[[], Awaitable[object]] | None,
+        ensure: Ensure | None,
     ) -> None:
         self.topic = publisher.topic_name(topic)
         check_name(field, self.topic)
-        if ensure is not None and not is_async(ensure):
-            raise ConfigError(f"ensure must be an async function without arguments, not {ensure!r}")
         self._publisher = publisher
-        self._ensure = ensure
-        self._kept = ensure is None
-        self._doubts = 0
-        self._looking = asyncio.Lock()
-        self._looks = self._looks_in_vain = 0
+        self._kept = ensure if isinstance(ensure, Assurance) else Assurance(ensure)
 
     async def bury(self, message: Message, error: Exception) -> bool:
         """Publish a message as a dead letter; returns whether it is one.
@@ -98,11 +91,7 @@ class Forwarding:
 
     async def _forward(self, message: Message, more: dict[str, str], *, resurrections: int) -> bool:
         """Publish a message as the same job, with notes on it as far as there is room."""
-        own = {
-            name: value
-            for name, value in message.attributes.items()
-            if not is_note(name) and name not in OF_A_PUBLISH
-        }
+        own = own_attributes(message)
         own[JOB_ID] = own.get(JOB_ID) or message.message_id
         own[RESURRECTIONS] = str(resurrections)
         try:
@@ -110,53 +99,12 @@ class Forwarding:
         except RefusedError:  # it is as large as a message may be
             return await self._publish(message, own)
 
-    async def prepare(self) -> None:
-        """Create what is missing now.
-
-        Raises:
-            PubSubError: That is not possible.
-        """
-        if self._ensure is not None:
-            await self._ensure()
-            self._kept = True
-
-    def doubt(self) -> None:
-        """Look again before the next is published: what keeps it may be gone."""
-        self._kept = self._ensure is None
-        self._doubts += 1
-
-    async def _is_kept(self) -> bool:
-        """Whether somebody keeps what is published; one look is enough for all that wait for it."""
-        if not self._kept:
-            looks = self._looks
-            async with self._looking:
-                if not self._kept and self._looks == looks:
-                    await self._look()
-        return self._kept
-
-    async def _look(self) -> None:
-        assert self._ensure is not None  # noqa: S101 - tells the type checker
-        doubts = self._doubts
-        try:
-            await self._ensure()
-        except ClosedError:
-            raise
-        except PubSubError as error:
-            if self._looks_in_vain % _SAY_EVERY == 0:
-                log.warning("%s: nothing is published before it is sure: %s", self.topic, error)
-            self._looks_in_vain += 1
-        else:
-            self._looks_in_vain = 0
-            self._kept = self._doubts == doubts
-        finally:
-            self._looks += 1
-
     async def _publish(self, message: Message, attributes: dict[str, str]) -> bool:
         """Publish a message, however often that fails, while its lease is kept."""
         key, failures = message.ordering_key, 0
         while message.lease is not None:
             try:
-                if await self._is_kept():
+                if await self._kept.is_given():
                     await self._publisher.publish(
                         self.topic, message.data, attributes=attributes, ordering_key=key
                     ).ack
@@ -173,7 +121,7 @@ class Forwarding:
                         *(self.topic, message.message_id, error),
                     )
                 if isinstance(error, NotFoundError):
-                    self.doubt()
+                    self._kept.doubt()
             failures += 1
             await asyncio.sleep(AGAIN_AFTER)
             self._resume(key)
@@ -183,6 +131,15 @@ class Forwarding:
         """Let others of an ordering key go on, and this one once more."""
         if key:
             self._publisher.resume(self.topic, key)
+
+
+def own_attributes(message: Message) -> dict[str, str]:
+    """What a message was published with at first, without what dead letters and publishers add."""
+    return {
+        name: value
+        for name, value in message.attributes.items()
+        if not is_note(name) and name not in _OF_A_PUBLISH
+    }
 
 
 async def acked(message: Message) -> None:

@@ -9,10 +9,9 @@ import secrets
 from pubsub_aio.config import RetryPolicy
 from pubsub_aio.errors import PubSubError, QueueFullError
 from pubsub_aio.jobs.attributes import REDRIVEN, REDRIVEN_BY, RESURRECTIONS
-from pubsub_aio.jobs.forwarding import OF_A_PUBLISH, acked
+from pubsub_aio.jobs.forwarding import acked, own_attributes
 from pubsub_aio.message import Message
 from pubsub_aio.publisher.client import PublisherClient
-from pubsub_aio.subscriber.dead_letters import is_note
 
 RETRY = dataclasses.replace(RetryPolicy.google(), max_wait=5.0, deadline=60.0)
 """When a message that could not be published is sent again. It may then be there twice, which its
@@ -57,11 +56,7 @@ class Mover:
 
     def _as_it_was(self, message: Message) -> dict[str, str]:
         """The attributes of the message that a dead letter was, and what tells that it is moved."""
-        own = {
-            name: value
-            for name, value in message.attributes.items()
-            if not is_note(name) and name not in OF_A_PUBLISH
-        }
+        own = own_attributes(message)
         own[REDRIVEN] = message.message_id
         own[REDRIVEN_BY] = self._run
         if RESURRECTIONS in own:

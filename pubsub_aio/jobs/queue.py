@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Unpack
 from pubsub_aio._core.verdicts import longest_wait
 from pubsub_aio.config import FlowControl, JobPolicy, check_kind
 from pubsub_aio.errors import ConfigError, NotFoundError, PubSubError, StartupError
+from pubsub_aio.jobs.assurance import Assurance
 from pubsub_aio.jobs.attributes import check_clock, job_attributes
 from pubsub_aio.jobs.giving_up import OnGiveUp
 from pubsub_aio.jobs.names import QueueNames
@@ -89,6 +90,7 @@ class JobQueue:
         self._clock = clock
         usage = Usage(subscriber, self.policy, clock) if auto_delete else None
         self._premises = Premises(subscriber, self.names, fifo=fifo, usage=usage)
+        self._kept = Assurance(functools.partial(self._premises.look, anew=True))
 
     def __repr__(self) -> str:
         return f"JobQueue({self.names.queue.subscription!r}, topic={self.names.queue.topic!r})"
@@ -204,7 +206,7 @@ class JobQueue:
             policy=self.policy,
             fifo=self._fifo,
             clock=self._clock,
-            ensure=functools.partial(self._premises.look, anew=True),
+            ensure=self._kept,
             **options,
         )
 
@@ -221,7 +223,7 @@ class JobQueue:
             policy=self.policy,
             on_give_up=on_give_up,
             clock=self._clock,
-            ensure=functools.partial(self._premises.look, anew=True),
+            ensure=self._kept,
         )
 
     async def work(
@@ -262,13 +264,12 @@ class JobQueue:
         flow = flow_control or self._flow_control(worker.concurrency(handler))
         self._check_lease(flow)
         returns = self.returns(on_give_up=options.get("on_give_up"))
-        for each in (worker, returns):
-            await each.prepare()
+        await self._kept()
         begin, how = self._subscriber.subscribe, subscribe or {}
 
         def end() -> None:
             returns.close()
-            worker.doubt()
+            self._kept.doubt()  # what ends it may be that dead letters have nobody any more
 
         try:
             await run_together(

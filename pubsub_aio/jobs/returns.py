@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from pubsub_aio.config import FlowControl, JobPolicy, check_kind
 from pubsub_aio.errors import PubSubError
+from pubsub_aio.jobs.assurance import Ensure
 from pubsub_aio.jobs.attributes import check_clock
 from pubsub_aio.jobs.forwarding import Forwarding, RefusedError
 from pubsub_aio.jobs.giving_up import GivingUp, OnGiveUp
@@ -59,7 +60,7 @@ class Returns:
         policy: JobPolicy | None = None,
         on_give_up: OnGiveUp | None = None,
         clock: Callable[[], float] = time.time,
-        ensure: Callable[[], Awaitable[object]] | None = None,
+        ensure: Ensure | None = None,
     ) -> None:
         check_kind("policy", policy, JobPolicy, optional=True)
         check_clock(clock)
@@ -71,14 +72,6 @@ class Returns:
         self.flow_control = FlowControl(
             max_messages=_HELD, max_lease_duration=policy.dead_letter_ttl + _SPARE
         )
-
-    async def prepare(self) -> None:
-        """Create now what is needed for the way back, and not only when something returns.
-
-        Raises:
-            PubSubError: That is not possible.
-        """
-        await self._way.prepare()
 
     async def __call__(self, message: Message) -> None:
         """Bring a dead letter back when its time has come."""
@@ -111,4 +104,3 @@ class Returns:
     def close(self) -> None:
         """Wait for no dead letter any more: what is not due goes back."""
         self._over.set()
-        self._way.doubt()  # what ends it may be that nobody keeps what returns any more

@@ -8,7 +8,7 @@ import functools
 import logging
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Unpack
 from weakref import WeakValueDictionary
 
@@ -22,6 +22,7 @@ from pubsub_aio._core.verdicts import (
 )
 from pubsub_aio.config import MAX_ACK_DEADLINE, JobPolicy, check_kind
 from pubsub_aio.errors import PubSubError
+from pubsub_aio.jobs.assurance import Ensure
 from pubsub_aio.jobs.attributes import EXPIRES_AT, check_clock, expiry_of, is_persistent
 from pubsub_aio.jobs.forwarding import Forwarding, RefusedError, acked
 from pubsub_aio.jobs.giving_up import GivingUp
@@ -84,7 +85,7 @@ class JobWorker:
         policy: JobPolicy | None = None,
         fifo: bool = False,
         clock: Callable[[], float] = time.time,
-        ensure: Callable[[], Awaitable[object]] | None = None,
+        ensure: Ensure | None = None,
         **options: Unpack[WorkOptions],
     ) -> None:
         check_kind("policy", policy, JobPolicy, optional=True)
@@ -125,18 +126,6 @@ class JobWorker:
     def concurrency(self, handler: Handler) -> int | None:
         """How many jobs are tried at once with that handler; none for as many as come."""
         return self._options.concurrency or (None if is_async(handler) else THREADS)
-
-    async def prepare(self) -> None:
-        """Create now what dead letters need, and not only when there is one.
-
-        Raises:
-            PubSubError: That is not possible.
-        """
-        await self._letters.prepare()
-
-    def doubt(self) -> None:
-        """Look again before the next dead letter: their subscription may be gone."""
-        self._letters.doubt()
 
     def close(self) -> None:
         """Begin no job in a thread any more; there are none with async handlers."""
