@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Unpack
 
 from pubsub_aio import Flight, PublisherClient, PublisherOptions
+from pubsub_aio._wire import schema
 from pubsub_aio._wire.transport import Transport, service_error
 from pubsub_aio.testing import MemoryEmulator
 from tests.subscriber.conftest import Tapped, now
@@ -74,10 +75,12 @@ class Refusing(Tapped):
         self.requests = 0
 
     async def call(self, rpc: str, request: bytes, *, timeout: float) -> bytes:
-        self.requests += rpc == "Publish"
-        if rpc == "Publish" and b"bad" in request:
-            await asyncio.sleep(0)
-            raise service_error("INVALID_ARGUMENT", "a message does not fit the schema")
+        if rpc == "Publish":
+            self.requests += 1
+            messages = schema.PublishRequest.FromString(request).messages
+            if any(b"bad" in message.data for message in messages):
+                await asyncio.sleep(0)
+                raise service_error("INVALID_ARGUMENT", "a message does not fit the schema")
         return await super().call(rpc, request, timeout=timeout)
 
 
