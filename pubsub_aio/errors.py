@@ -171,6 +171,17 @@ class SparkGoneError(PubSubError):
         )
 
 
+class WalError(PubSubError):
+    """The log of a Spark source cannot be used, or is not as it was left; nothing was changed."""
+
+
+class DataLossError(WalError):
+    """Messages that were acknowledged are not in the log of a Spark source any more.
+
+    With the option `failOnDataLoss` set to false the query goes on without them.
+    """
+
+
 class StuckHandlerError(PubSubError, TimeoutError):
     """A function that was given a batch does not end, and keeps the next from beginning.
 

@@ -1,0 +1,293 @@
+"""Where the log of a source is kept: files on this machine, or objects in GCS or S3.
+
+A store can put something if nothing is there by that name, so that of two who try one wins, and
+whoever reads it reads all of it. What was put stays, whatever becomes of the process or machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
+
+from pubsub_aio.errors import ConfigError, MissingExtraError, WalError
+
+Buffer = bytes | memoryview
+REMOTE = ("gs", "s3", "s3a", "s3n")
+"""The schemes of object stores; Hadoop has several for S3."""
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")  # a drive of Windows has one letter
+_UNFINISHED = ".unfinished-"
+"""How names begin of files that are being written."""
+
+
+class Store(Protocol):
+    """Named bytes that never change. Names have folders, with slashes between them."""
+
+    location: str
+    """What errors call it."""
+
+    def put_if_absent(self, name: str, parts: Sequence[Buffer]) -> bool:
+        """Keep these bytes, one part after another; returns False if the name is taken.
+
+        When it returns they outlive the process and the machine.
+        """
+
+    def get(self, name: str) -> Buffer:
+        """All bytes of a name.
+
+        Raises:
+            FileNotFoundError: There is none.
+        """
+
+    def get_range(self, name: str, start: int, length: int) -> Buffer:
+        """Some of its bytes, fewer at the end.
+
+        Raises:
+            FileNotFoundError: There is none.
+        """
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder, without it, in order."""
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Forget these; those that there are not are left out."""
+
+
+def store_at(location: str) -> Store:
+    """The store that a location names.
+
+    Args:
+        location: A folder, or a URL that begins with `file:`, `gs:` or `s3:`.
+
+    Raises:
+        ConfigError: There is no store for such a location.
+        MissingExtraError: obstore is not installed.
+    """
+    named = _SCHEME.match(location)
+    scheme = named[1].lower() if named else ""
+    if scheme in REMOTE:
+        return ObjectStore(location)
+    if scheme == "file":
+        url = urlsplit(location)
+        if url.netloc not in ("", "localhost"):
+            raise ConfigError(f"walLocation: {location} is on another machine: give file:///FOLDER")
+        return LocalStore(Path(unquote(url.path)))
+    if scheme:
+        raise ConfigError(
+            f"walLocation: there is no store for {location}, since only some can put a file if "
+            "there is none: give a folder, or a URL that begins with file:, gs: or s3:"
+        )
+    return LocalStore(Path(location))
+
+
+def check_store(store: Store) -> None:
+    """Make sure that it can be written to, and that of two who put the same name one wins.
+
+    Raises:
+        WalError: It is not so.
+    """
+    name = f"probe/{secrets.token_hex(16)}"
+    try:
+        store.put_if_absent(name, [b"first"])  # an answer may be lost, and it is tried again
+        twice = store.put_if_absent(name, [b"second"])
+        there = bytes(store.get(name))
+        store.delete([name])
+    except Exception as error:
+        raise WalError(
+            f"walLocation: {store.location} cannot be used: {_why(error)}. Give a place where this "
+            "process may create, read and delete files"
+        ) from error
+    if twice or there != b"first":
+        raise WalError(
+            f"walLocation: {store.location} lets two writers put the same file, so that messages "
+            "could be lost: give a place on a local disk, GCS or S3"
+        )
+
+
+@contextlib.contextmanager
+def writing(store: Store) -> Iterator[None]:
+    """Say where it was, and what to do, if something cannot be written or deleted.
+
+    Raises:
+        WalError: It cannot.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise WalError(
+            f"walLocation: {store.location} cannot be written to: {_why(error)}. Make room there, "
+            "and start the query again: what could not be kept was not acknowledged, and comes "
+            "again"
+        ) from error
+
+
+def _why(error: Exception) -> str:
+    told = str(error).partition("\n\nDebug source")[0]  # what obstore adds is pages long
+    return " ".join(told.split()) or type(error).__name__
+
+
+class LocalStore:
+    """Files below a folder, complete and on the disk before they have their name."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.absolute()  # tasks have other working folders
+        self.location = str(self._folder)
+
+    def put_if_absent(self, name: str, parts: Sequence[Buffer]) -> bool:
+        """Keep bytes: written under another name, synced, then linked to this one."""
+        path = self._folder / name
+        made = _make_folders(path.parent)
+        unfinished = path.with_name(f"{_UNFINISHED}{secrets.token_hex(8)}")
+        try:
+            with unfinished.open("xb", buffering=0) as file:
+                for part in parts:
+                    _write_all(file.fileno(), part)
+                os.fsync(file.fileno())
+            try:
+                path.hardlink_to(unfinished)  # fails where there is one, unlike a rename
+            except FileExistsError:
+                return False
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                unfinished.unlink()
+        for folder in (path.parent, *made):
+            _sync(folder)
+        return True
+
+    def get(self, name: str) -> Buffer:
+        """All bytes of a file."""
+        return (self._folder / name).read_bytes()
+
+    def get_range(self, name: str, start: int, length: int) -> Buffer:
+        """Some bytes of a file."""
+        with (self._folder / name).open("rb", buffering=0) as file:
+            file.seek(start)
+            return _read_all(file.fileno(), length)
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder."""
+        try:
+            found = os.listdir(self._folder / folder)
+        except FileNotFoundError:
+            return []
+        return sorted(name for name in found if not name.startswith(_UNFINISHED))
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete files; what comes back after a crash is deleted again by whoever looks then."""
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                (self._folder / name).unlink()
+
+
+def _make_folders(folder: Path) -> list[Path]:
+    """Make a folder and those that it is in; returns those whose entries are new."""
+    if folder.is_dir():
+        return []
+    above = _make_folders(folder.parent)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir()
+    if not stat.S_ISDIR(folder.stat().st_mode):
+        raise NotADirectoryError(f"{folder} is a file")
+    return [folder.parent, *above]
+
+
+def _write_all(descriptor: int, part: Buffer) -> None:
+    rest = memoryview(part).cast("B")
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _read_all(descriptor: int, length: int) -> bytes:
+    parts = []
+    while length > 0 and (part := os.read(descriptor, length)):
+        parts.append(part)
+        length -= len(part)
+    return b"".join(parts)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class ObjectStore:
+    """Objects in GCS or S3. The environment says how they are reached, as obstore has it."""
+
+    def __init__(self, location: str) -> None:
+        try:
+            import obstore
+            from obstore.exceptions import AlreadyExistsError, BaseError
+            from obstore.store import from_url
+        except ImportError as error:
+            raise MissingExtraError(f"walLocation {location}", "spark") from error
+        self.location = location
+        self._obstore: Any = obstore
+        self._taken = AlreadyExistsError
+        self._errors = BaseError
+        scheme, _, rest = location.partition(":")
+        url = f"s3:{rest}" if scheme.startswith("s3") else location
+        try:
+            self._store: Any = from_url(url)
+        except Exception as error:
+            raise ConfigError(f"walLocation: {location} cannot be used: {_why(error)}") from error
+
+    def put_if_absent(self, name: str, parts: Sequence[Buffer]) -> bool:
+        """Keep an object."""
+        with self._told():
+            try:
+                self._obstore.put(self._store, name, b"".join(parts), mode="create")
+            except self._taken:
+                return False
+        return True
+
+    def get(self, name: str) -> Buffer:
+        """All bytes of an object."""
+        with self._told():
+            return memoryview(self._obstore.get(self._store, name).bytes())
+
+    def get_range(self, name: str, start: int, length: int) -> Buffer:
+        """Some bytes of an object."""
+        with self._told():
+            try:
+                return self._range(name, start, length)
+            except self._errors:
+                left = self._obstore.head(self._store, name)["size"] - start
+                if left >= length:
+                    raise
+                return self._range(name, start, left) if left > 0 else b""
+
+    def _range(self, name: str, start: int, length: int) -> Buffer:
+        return memoryview(self._obstore.get_range(self._store, name, start=start, length=length))
+
+    def names(self, folder: str) -> list[str]:
+        """The names of the objects in a folder."""
+        with self._told():
+            pages = self._obstore.list(self._store, prefix=folder)
+            paths = [entry["path"] for page in pages for entry in page]
+        return sorted(path.removeprefix(f"{folder}/") for path in paths)
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete objects."""
+        if wanted := [*names]:
+            with self._told(), contextlib.suppress(FileNotFoundError):
+                self._obstore.delete(self._store, wanted)
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Whatever the object store says is an error of the operating system's kind."""
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except self._errors as error:
+            raise OSError(_why(error)) from error

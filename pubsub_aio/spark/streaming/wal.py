@@ -1,0 +1,373 @@
+"""The log that makes Pub/Sub replayable: what came is kept, and batches are made of it.
+
+    wal.json                       whose log it is
+    incoming/<time>-<id>.segment   messages: written first, acknowledged then
+    log/<seq>.json                 manifests: which rows a batch has, and which are duplicates
+    begun/<seq>                    Spark has noted that batch
+    ids/<since>-<until>.ids        the ids of batches whose segments were deleted
+
+A segment may be written by anybody, at any time. A manifest is put if there is none of its number,
+so that all agree on what a batch is, whoever tries to seal it and however often.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator
+
+import numpy as np
+
+from pubsub_aio.errors import DataLossError, WalError
+from pubsub_aio.spark.streaming import segments
+from pubsub_aio.spark.streaming.candidates import Candidates, Limit, as_rows
+from pubsub_aio.spark.streaming.collection import (
+    BEGUN,
+    IDS,
+    INCOMING,
+    LOG,
+    Collection,
+    Collector,
+    Group,
+    begun_name,
+    log_name,
+)
+from pubsub_aio.spark.streaming.manifests import Ids, Manifest, Waiting, opened, sealed
+from pubsub_aio.spark.streaming.pieces import Piece, cut
+from pubsub_aio.spark.streaming.seen import Run, Seen, merged
+from pubsub_aio.spark.streaming.segments import Chunk, Segment
+from pubsub_aio.spark.streaming.stores import Store, check_store, writing
+
+logger = logging.getLogger("pubsub_aio.spark")
+
+_IDENTITY = "wal.json"
+_LONGEST_GAP = 60.0
+"""Seconds between two batches that count; for as long as nothing comes nothing is forgotten."""
+_LOADS = 10
+"""How often the log is read while others delete from it."""
+
+
+class Wal:
+    """The log of one query. It is told the time, and does nothing but with its store.
+
+    Args:
+        store: Where it is kept.
+        window: Seconds for which ids are remembered.
+        max_ids: How many may be remembered at most.
+        fail_on_loss: Whether it is an error that messages are missing.
+    """
+
+    def __init__(
+        self, store: Store, *, window: float, max_ids: int, fail_on_loss: bool = True
+    ) -> None:
+        self.store = store
+        self.id = ""
+        """Unlike that of any other log."""
+        self._window = window
+        self._max_ids = max_ids
+        self._fail_on_loss = fail_on_loss
+        self._clear()
+
+    def _clear(self) -> None:
+        self._head: Manifest | None = None
+        self._seen = Seen(self._window)
+        self._candidates = Candidates()
+        self._collector = Collector(self._window)
+        self._sealed: set[str] = set()  # segments that may be there and are in batches
+        self._chunks: dict[str, tuple[Chunk, ...]] = {}
+
+    # The beginning
+
+    def open(self, subscription: str) -> None:
+        """Begin a log, or go on with the one that is there.
+
+        Raises:
+            WalError: It belongs to another subscription, or cannot be used.
+            DataLossError: Something of it is missing or damaged.
+        """
+        check_store(self.store)
+        made = {"wal": uuid.uuid4().hex, "subscription": subscription}
+        self.store.put_if_absent(_IDENTITY, [sealed(made)])
+        try:
+            there = opened(self.store.get(_IDENTITY))
+        except (ValueError, OSError) as error:
+            raise WalError(
+                f"walLocation: {self.store.location}/{_IDENTITY} cannot be read: {error}. Bring it "
+                "back, or give another walLocation and checkpoint"
+            ) from error
+        if there["subscription"] != subscription:
+            raise WalError(
+                f"walLocation: {self.store.location} has messages of {there['subscription']}, not "
+                f"of {subscription}: give a walLocation for each subscription"
+            )
+        self.id = there["wal"]
+        self.load()
+
+    def load(self) -> None:
+        """Read what is there; again if others have deleted some of it meanwhile."""
+        covered = -1
+        for _ in range(_LOADS):
+            self._clear()
+            self._load_ids()
+            try:
+                self._load_batches()
+            except DataLossError as error:
+                is_gone = isinstance(error.__cause__, FileNotFoundError)
+                if not is_gone or covered == self._collector.covered:
+                    raise
+                covered = self._collector.covered
+            else:
+                break
+        self._seen.forget(now=self._head.clock if self._head else 0.0)
+        self.look()
+
+    def _load_ids(self) -> None:
+        left: set[str] = set()
+        for name in self.store.names(IDS):
+            path = f"{IDS}/{name}"
+            try:
+                ids = Ids.read(self.store.get(path))
+            except FileNotFoundError:
+                continue  # another driver has just forgotten it
+            except ValueError as error:
+                raise WalError(
+                    f"walLocation: {self.store.location}/{path} is damaged ({error}): bring it "
+                    "back. If you delete it instead, messages that come again are not recognised"
+                ) from error
+            self._seen.add(ids.run)
+            self._collector.add_group(Group(ids.since, ids.until, ids.run.until))
+            left.update(ids.segments)
+        if left:
+            there = {f"{INCOMING}/{name}" for name in self.store.names(INCOMING)}
+            self.store.delete(sorted(left & there))  # a driver that died had no time to
+
+    def _load_batches(self) -> None:
+        covered = self._collector.covered
+        numbers = {int(name.removesuffix(".json")) for name in self.store.names(LOG)}
+        last = max(numbers, default=0)
+        if last <= covered and covered:
+            self._head = self.manifest(covered)
+        for number in range(covered + 1, last + 1):
+            manifest = self.manifest(number)
+            self._append(manifest, self._run_of(manifest))
+        rest = self._head.rest if self._head else None
+        if rest is not None:
+            self._look_at(rest.segment, rest.start)
+
+    def _run_of(self, manifest: Manifest) -> Run:
+        """The keys of a batch, from its segments."""
+        runs = [_no_keys(manifest.clock)]
+        for part in manifest.parts:
+            try:
+                segment = segments.load(self.store, part.segment, self.id)
+            except DataLossError as error:
+                self._lost(error)
+                continue
+            self._chunks[segment.name] = segment.chunks
+            keys = segment.keys.between(part.start, part.stop).without(as_rows(part.drop))
+            runs.append(Run(keys.lows, keys.highs, manifest.clock, manifest.clock))
+        return merged(runs)
+
+    def _lost(self, error: DataLossError) -> None:
+        if self._fail_on_loss:
+            raise error
+        logger.warning("%s", error)
+
+    # Arrival
+
+    def look(self) -> None:
+        """See whether others have written segments."""
+        for name in self.store.names(INCOMING):
+            path = f"{INCOMING}/{name}"
+            if path not in self._candidates and path not in self._sealed:
+                self._look_at(path, 0)
+
+    def _look_at(self, path: str, start: int) -> None:
+        try:
+            self.arrived(segments.load(self.store, path, self.id), start)
+        except DataLossError as error:
+            if isinstance(error.__cause__, FileNotFoundError) and not start:
+                return  # another driver had it in a batch, which is done
+            self._sealed.add(path)  # not to be looked at again
+            self._lost(error)
+
+    def arrived(self, segment: Segment, start: int = 0) -> None:
+        """A segment is durable, from that row on it is in no batch yet."""
+        name = segment.name
+        if name in self._candidates or (name in self._sealed and not start):
+            return
+        self._candidates.add(segment, start, self._seen)
+        self._chunks[name] = segment.chunks
+
+    @property
+    def waiting(self) -> Waiting:
+        """What is durable and in no batch yet."""
+        return self._candidates.waiting
+
+    @property
+    def oldest(self) -> float:
+        """When the first message of that was published, in seconds of Unix time."""
+        return self._candidates.oldest
+
+    # Batches
+
+    @property
+    def last(self) -> Manifest | None:
+        """The last batch that was sealed."""
+        return self._head
+
+    @property
+    def seq(self) -> int:
+        """Its number; 0 before the first."""
+        return self._head.seq if self._head else 0
+
+    def seal(self, after: int, limit: Limit, *, now: float) -> Manifest | None:
+        """The batch after that one: as it is in the log, or made of what waits.
+
+        Returns:
+            None if nothing waits.
+
+        Raises:
+            WalError: The log has not come that far, or others have gone on with it long ago, or
+                more ids would have to be remembered than may be.
+        """
+        if after > self.seq:
+            self.load()  # another driver has gone on with it
+        if after > self.seq:
+            raise WalError(
+                f"walLocation: {self.store.location} has {self.seq} batches, and the checkpoint "
+                f"says {after}: give the walLocation that belongs to the checkpoint"
+            )
+        if after < self.seq:
+            return self.manifest(after + 1)
+        if not self.waiting.segments:
+            return None
+        manifest, run = self._next(limit, now)
+        with writing(self.store):
+            first = self.store.put_if_absent(log_name(manifest.seq), [manifest.write()])
+        if not first:
+            self.load()  # another driver was first
+            return self.manifest(after + 1)
+        self._check_not_overtaken()
+        self._append(manifest, run)
+        return manifest
+
+    def _check_not_overtaken(self) -> None:
+        """Refuse to go on where others have, and have even forgotten what was done here."""
+        if not self._head:
+            return
+        try:
+            self.store.get(log_name(self._head.seq))
+        except FileNotFoundError:
+            raise WalError(
+                f"walLocation: others have gone on with {self.store.location} since this query "
+                "was last awake: stop all but one"
+            ) from None
+
+    def _next(self, limit: Limit, now: float) -> tuple[Manifest, Run]:
+        head = self._head
+        gap = now - head.time if head else 0.0
+        clock = (head.clock if head else 0.0) + min(max(0.0, gap), _LONGEST_GAP)
+        parts = tuple(self._candidates.choose(limit))
+        keys = [self._candidates.keys_of(part) for part in parts]
+        run = merged([_no_keys(clock), *(Run(k.lows, k.highs, clock, clock) for k in keys)])
+        self._seen.forget(now=clock)
+        if (ids := len(self._seen) + len(run)) > self._max_ids:
+            raise WalError(
+                f"dedupeWindow: {ids:,} messages came within {self._window:g} s, and no more than "
+                f"{self._max_ids:,} ids may be remembered: raise dedupeMaxIds (16 bytes of the "
+                "driver's memory each), or shorten the window"
+            )
+        rows = sum(part.rows for part in parts)
+        manifest = Manifest(
+            wal=self.id,
+            seq=self.seq + 1,
+            clock=clock,
+            time=now,
+            first=head.end if head else 0,
+            parts=parts,
+            size=self.waiting.size - (left := self._candidates.without(parts)).size,
+            rows=(head.rows if head else 0) + len(run),
+            duplicates=(head.duplicates if head else 0) + rows - len(run),
+            waiting=left,
+        )
+        return manifest, run
+
+    def _append(self, manifest: Manifest, run: Run) -> None:
+        self._head = manifest
+        self._seen.add(run)
+        self._collector.add(manifest, run)
+        self._sealed.update(part.segment for part in manifest.parts)
+        self._candidates.remove(manifest.parts)
+
+    def manifest(self, seq: int) -> Manifest:
+        """A batch that is in the log.
+
+        Raises:
+            DataLossError: It is not there any more, or damaged.
+        """
+        name = log_name(seq)
+        if self._head and self._head.seq == seq:
+            return self._head
+        try:
+            manifest = Manifest.read(self.store.get(name))
+            if (manifest.wal, manifest.seq) != (self.id, seq):
+                raise ValueError(f"it is batch {manifest.seq} of the log {manifest.wal!r}")
+        except (ValueError, OSError) as error:
+            what = "is missing" if isinstance(error, FileNotFoundError) else f"is damaged ({error})"
+            raise DataLossError(
+                f"walLocation: {self.store.location}/{name} {what}. Nobody knows without it which "
+                "messages were in that batch: bring it back, or begin anew with another "
+                "walLocation and checkpoint"
+            ) from error
+        return manifest
+
+    def begin(self, seq: int) -> bool:
+        """Note that Spark has noted a batch; returns False if that was known."""
+        return self.store.put_if_absent(begun_name(seq), [b"begun"])
+
+    def begun(self) -> int:
+        """The number of the last batch of which that is known; 0 if there is none."""
+        return max(map(int, self.store.names(BEGUN)), default=0)
+
+    def pieces(self, after: int, until: int) -> Iterator[Piece]:
+        """What there is to read for some batches, in the order of sequence numbers."""
+        for seq in range(after + 1, until + 1):
+            manifest = self.manifest(seq)
+            sequence = manifest.first
+            for part in manifest.parts:
+                try:
+                    chunks = self._chunks_of(part.segment)
+                except DataLossError as error:
+                    self._lost(error)
+                else:
+                    yield from cut(part, chunks, sequence)
+                sequence += part.rows
+
+    def _chunks_of(self, name: str) -> tuple[Chunk, ...]:
+        if name not in self._chunks:
+            self._chunks[name] = segments.load(self.store, name, self.id).chunks
+        return self._chunks[name]
+
+    # The end
+
+    def commit(self, seq: int) -> Collection | None:
+        """Batches up to that one are done with.
+
+        Returns:
+            From time to time, what may be deleted. Have it performed, here or in another thread,
+            and tell `collected`.
+        """
+        return self._collector.due(seq)
+
+    def collected(self, collection: Collection) -> None:
+        """That is deleted."""
+        self._collector.collected(collection)
+        self._sealed.difference_update(collection.segments)
+        for name in collection.segments:
+            self._chunks.pop(name, None)
+
+
+def _no_keys(clock: float) -> Run:
+    none = np.zeros(0, np.uint64)
+    return Run(none, none, clock, clock)
