@@ -36,8 +36,8 @@ def demo(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the tests, all but those of Spark; arguments go to pytest."""
-    session.install("-e", ".[emulator,rest,jobs,cli]", "ptars>=0.0.25", "pyarrow>=17", *TESTS)
+    """Run the tests, all but most of Spark; arguments go to pytest."""
+    session.install("-e", ".[emulator,rest,jobs,cli,spark]", *TESTS)
     # Three on two cores: one of them waits most of the time, for Google's emulator or a process.
     session.run(*PYTEST, "3", "--ignore=tests/spark", *session.posargs)
 
@@ -53,10 +53,13 @@ def tests(session: nox.Session) -> None:
 )
 def spark(session: nox.Session, pyspark: str) -> None:
     """Run the tests of Spark, on several versions of it: `nox -s "spark(4.0)"`."""
-    session.install("-e", ".[emulator,rest,spark,cli,delta]", pyspark, *TESTS)
-    # Before 4.0 there is no decode_json, and a test says so; the demo needs it. Nor is there Spark
-    # Connect.
+    # moto speaks S3's protocol, for logs in object stores.
+    session.install("-e", ".[emulator,rest,spark,cli,delta]", pyspark, "moto[server]>=5", *TESTS)
+    # Before 4.0 there is no decode_json, and a test says so; the demo needs it. Nor are there data
+    # sources in Python, and Spark Connect.
     without = [
+        "--ignore=tests/spark/streaming",
+        "--ignore=tests/spark/test_ingest_streaming.py",
         "--ignore=tests/spark/decoding/test_json.py",
         "--ignore=tests/spark/test_connect.py",
         "--deselect=tests/spark/test_examples_with_spark.py",
@@ -66,6 +69,13 @@ def spark(session: nox.Session, pyspark: str) -> None:
         session.run(*PYTEST, "2", *session.posargs)
     else:
         session.run(*PYTEST, "2", "tests/spark", *less, env=_brief_jvms(session))
+
+
+@nox.session
+def crash(session: nox.Session) -> None:
+    """Kill a streaming query over and over, and count its messages: `nox -s crash`."""
+    session.install("-e", ".[emulator,spark]", "psutil>=5.9")
+    session.run("python", "-m", "tests.crash", *session.posargs)
 
 
 def _brief_jvms(session: nox.Session) -> dict[str, str]:

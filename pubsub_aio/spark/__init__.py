@@ -14,10 +14,13 @@ if TYPE_CHECKING:
     from pubsub_aio.spark.frames import dataframe
     from pubsub_aio.spark.microbatch import microbatches
     from pubsub_aio.spark.sessions import session
+    from pubsub_aio.spark.streaming.source import PubSubAioDataSource, PubSubDataSource
 
 __all__ = [
     "BatchReport",
     "MicroBatch",
+    "PubSubAioDataSource",
+    "PubSubDataSource",
     "dataframe",
     "decode_avro",
     "decode_json",
@@ -29,6 +32,8 @@ __all__ = [
 _HOME_OF = {
     "BatchReport": "batch",
     "MicroBatch": "batch",
+    "PubSubAioDataSource": "streaming.source",
+    "PubSubDataSource": "streaming.source",
     "dataframe": "frames",
     "decode_avro": "decoding.from_avro",
     "decode_json": "decoding.from_json",

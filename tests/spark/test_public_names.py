@@ -9,6 +9,8 @@ def test_the_public_names_are_these() -> None:
     assert spark.__all__ == [
         "BatchReport",
         "MicroBatch",
+        "PubSubAioDataSource",
+        "PubSubDataSource",
         "dataframe",
         "decode_avro",
         "decode_json",

@@ -1,0 +1,289 @@
+"""The driver's side of the source: a receiver that fills the log, and batches made of it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from pubsub_aio.errors import ConfigError, WalError
+from pubsub_aio.spark.streaming.candidates import Limit
+from pubsub_aio.spark.streaming.collection import INCOMING, Collection
+from pubsub_aio.spark.streaming.manifests import Manifest, Waiting
+from pubsub_aio.spark.streaming.options import SourceOptions
+from pubsub_aio.spark.streaming.pieces import Piece
+from pubsub_aio.spark.streaming.receiver import SEGMENT_BYTES, SEGMENT_ROWS, Receiver
+from pubsub_aio.spark.streaming.segment_writer import SegmentWriter
+from pubsub_aio.spark.streaming.stores import store_at, writing
+from pubsub_aio.spark.streaming.wal import Wal
+from pubsub_aio.subscriber.client import SubscriberClient
+
+if TYPE_CHECKING:
+    from pubsub_aio.subscriber.arrow import ArrowBatch
+
+logger = logging.getLogger("pubsub_aio.spark")
+
+_BATCHES_AHEAD = 4
+"""How many batches' worth may wait in the log."""
+_LOOK_EVERY = 10.0
+"""Seconds between two looks for segments that others wrote, where there are no fetch partitions."""
+_LOOK_AGAIN = 1.0
+"""The same while the query waits for the last messages."""
+_RESTS = ((1_000, 10.0), (100, 1.0))
+"""How long segments are gathered while so many wait, in seconds: nobody is in a hurry then."""
+_SOUGHT = "sought"
+
+
+class Intake:
+    """A log and what fills it, in the one process that speaks for a query.
+
+    Args:
+        options: Of the source.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        client = SubscriberClient(**options.connection.arguments())
+        self._subscription = client.subscription_name(options.subscription)
+        self.wal = Wal(
+            store_at(options.wal_location),
+            window=options.dedupe_window,
+            max_ids=options.dedupe_max_ids,
+            fail_on_loss=options.fail_on_data_loss,
+        )
+        self._limit = Limit(rows=options.max_rows, size=options.max_bytes)
+        self._changed = threading.Condition()  # guards the log, too
+        self._receiver: Receiver | None = None
+        self._writer: SegmentWriter | None = None
+        self._released = False
+        self._everything = False  # whether the next batch has all there is
+        self._keeping = False
+        self._begun = 0  # the last batch of which is known that Spark has noted it
+        self._first_at: float | None = None  # when the oldest that waits came
+        self._until = 0.0  # what was published later does not prolong AvailableNow
+        self._came_at = self._looked_at = 0.0
+        self._chores = ThreadPoolExecutor(1, "pubsub-aio chores")
+        self._doing: list[Future[None]] = []
+
+    # The beginning and the end
+
+    def open(self) -> None:
+        """Read the log, without receiving anything."""
+        self.wal.open(self._subscription)
+        self._begun = self.wal.begun()
+
+    def start(self, *, ends: bool) -> None:
+        """Begin to receive, unless it has begun.
+
+        Args:
+            ends: Whether the query ends by itself, so that `finish` will be called.
+        """
+        if self._receiver:
+            return
+        store, options = self.wal.store, self._options
+        if options.delete_on_stop and not ends:
+            raise ConfigError(
+                "deleteSubscriptionOnStreamStop goes with the trigger availableNow (and on PySpark "
+                "before 4.2 with availableNowIdle): Spark does not tell when others stop; delete "
+                "the subscription after query.awaitTermination()"
+            )
+        names = store.names(INCOMING)
+        is_new = not self.wal.seq and not names and _SOUGHT not in store.names("marks")
+        self._writer = SegmentWriter(
+            store, self.wal.id, options.dedupe_attribute, after=names[-1] if names else ""
+        )
+        self._receiver = Receiver(options, self, seek=is_new)
+        self._receiver.start()
+        self._came_at = self._looked_at = time.monotonic()
+        if options.start_at is not None:
+            store.put_if_absent(f"marks/{_SOUGHT}", [b"sought"])
+
+    def finish(self) -> None:
+        """All has come: give back what came too late, and delete the subscription if asked to."""
+        if self._receiver:
+            self._receiver.stop(delete=self._options.delete_on_stop)
+            self._receiver, self._released = None, False
+
+    def stop(self) -> None:
+        """Receive no more."""
+        if self._receiver:
+            self._receiver.stop()
+        self._chores.shutdown()
+
+    # Arrival, in threads of the receiver
+
+    def keep(self, batch: ArrowBatch) -> bool:
+        """Have messages durable when there is room; returns False if it ends before."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._released or self._has_room())
+            if self._released or self._writer is None:
+                return False
+            self._keeping = True
+        try:
+            segment = self._writer.write(batch)
+        finally:
+            self._keeping = False
+        with self._changed:
+            self.wal.arrived(segment)
+            if segment.oldest <= self._until:
+                self._came_at = time.monotonic()
+            self._changed.notify_all()
+        return True
+
+    def rest(self) -> None:
+        """Gather for longer while many segments wait."""
+        with self._changed:
+            before = self.wal.waiting.segments
+            seconds = next((seconds for many, seconds in _RESTS if before >= many), 0.0)
+            self._changed.wait_for(
+                lambda: self._released or self.wal.waiting.segments < before, seconds
+            )
+
+    def release(self) -> None:
+        """Nobody waits for room any more."""
+        with self._changed:
+            self._released = True
+            self._changed.notify_all()
+
+    def _has_room(self) -> bool:
+        if self._everything:
+            return True
+        waiting, options = self.wal.waiting, self._options
+        rows, size = max(options.max_rows, SEGMENT_ROWS), max(options.max_bytes, SEGMENT_BYTES)
+        return waiting.rows < _BATCHES_AHEAD * rows and waiting.size < _BATCHES_AHEAD * size
+
+    def room(self) -> int:
+        """How many rows more may wait in the log."""
+        with self._changed:
+            most = _BATCHES_AHEAD * self._options.max_rows
+            return max(0, most - self.wal.waiting.rows) if self._has_room() else 0
+
+    # Batches
+
+    def latest(self, after: int, *, everything: bool, patient: bool) -> Manifest | None:
+        """The batch after that one; none if there is none yet.
+
+        Args:
+            after: The number of a batch.
+            everything: Whether it has all that there is, without limits.
+            patient: Whether to wait for messages until none comes any more.
+        """
+        with self._changed:
+            if not after and (self._begun or self.wal.seq > 1):
+                raise self.taken()
+            if after >= self.wal.seq:
+                self._look(_LOOK_EVERY)
+                self._everything = everything
+                ready = self._settled() if patient else self._enough()
+                self._everything = False
+                if not ready:
+                    return None
+            limit = Limit() if everything else self._limit
+            manifest = self.wal.seal(after, limit, now=time.time())
+            self._changed.notify_all()  # there is room
+            return manifest
+
+    def _look(self, every: float) -> None:
+        """See whether others have kept something, and whether the receiver has failed."""
+        if self._receiver and self._receiver.error:
+            raise self._receiver.error
+        now = time.monotonic()
+        if self._options.fetch_partitions or now >= self._looked_at + every:
+            self._looked_at = now
+            self.wal.look()
+
+    def _settled(self) -> bool:
+        """Wait for messages of before; returns whether there are any, when it is worth it."""
+        while True:
+            left = self._came_at + self._options.available_now_idle - time.monotonic()
+            is_over = left <= 0 and not self._keeping
+            if is_over:
+                self._look(0.0)
+            if (is_over or not self._everything) and self.wal.oldest <= self._until:
+                return True
+            if is_over:
+                return False
+            self._changed.notify_all()  # there may be room now
+            self._changed.wait(min(max(left, 0.01), _LOOK_AGAIN))
+            self._look(_LOOK_AGAIN)
+
+    def _enough(self) -> bool:
+        """Whether there are as many rows as a batch is to have, or they have waited long enough."""
+        waiting, now = self.wal.waiting, time.monotonic()
+        if not waiting.rows:
+            self._first_at = None
+            return False
+        if self._first_at is None:
+            self._first_at = now
+        if waiting.rows < self._options.min_rows and now < self._first_at + self._options.max_delay:
+            return False
+        self._first_at = None
+        return True
+
+    def begin_available_now(self) -> None:
+        """From now on only what was published before is waited for."""
+        with self._changed:
+            self._until = time.time()
+            self._came_at = time.monotonic()
+
+    def begin(self, after: int, until: int) -> None:
+        """Note that Spark has noted batches.
+
+        Raises:
+            WalError: They are the first for Spark, and others have begun with the log.
+        """
+        others = self._begun and not after and until > 1 and self._begun != until
+        if others or (not self.wal.begin(until) and not self._begun):
+            raise self.taken()
+        self._begun = until
+
+    def taken(self) -> WalError:
+        """What is raised if the log is another query's."""
+        return WalError(
+            f"walLocation: {self.wal.store.location} belongs to another query, which has come to "
+            f"batch {self.wal.seq}: go on with the checkpoint of that query, or give this one a "
+            "walLocation of its own"
+        )
+
+    def pieces(self, after: int, until: int) -> list[Piece]:
+        """What there is to read. The next batch is sealed meanwhile, if it will be a full one."""
+        with self._changed:
+            found = [*self.wal.pieces(after, until)]
+            waiting, options = self.wal.waiting, self._options
+            if waiting.rows >= options.max_rows or waiting.size >= options.max_bytes:
+                self._do(self._seal_ahead, until)
+        return found
+
+    def _seal_ahead(self, after: int) -> None:
+        with self._changed:
+            self.wal.seal(after, self._limit, now=time.time())
+            self._changed.notify_all()
+
+    def commit(self, seq: int) -> None:
+        """Batches up to that one are done with; what they need no more is deleted, meanwhile."""
+        with self._changed:
+            collection = self.wal.commit(seq)
+        if collection:
+            self._do(self._collect, collection)
+
+    def _collect(self, collection: Collection) -> None:
+        with writing(self.wal.store):
+            collection.perform(self.wal.store)
+        with self._changed:
+            self.wal.collected(collection)
+
+    def _do(self, chore: Callable[[Any], None], what: object) -> None:
+        """Have something done while Spark is busy. If it fails, the next one is not begun."""
+        for done in [each for each in self._doing if each.done()]:
+            self._doing.remove(done)
+            done.result()
+        self._doing.append(self._chores.submit(chore, what))
+
+    @property
+    def waiting(self) -> Waiting:
+        """What is durable and in no batch yet."""
+        with self._changed:
+            return self.wal.waiting

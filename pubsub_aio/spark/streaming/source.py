@@ -1,0 +1,285 @@
+"""Pub/Sub as a source and a sink of Spark's Structured Streaming."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pubsub_aio.errors import ConfigError, MissingExtraError, WalError
+from pubsub_aio.spark.streaming.options import SourceOptions, source_options
+
+try:
+    from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+    from pyspark.sql.types import (
+        BinaryType,
+        IntegerType,
+        LongType,
+        MapType,
+        StringType,
+        StructField,
+        StructType,
+        TimestampType,
+    )
+except ImportError as error:
+    raise MissingExtraError("The Structured Streaming source (PySpark 4.0+)", "spark") from error
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+
+    _TELLS_START = True
+except ImportError:  # before 4.2 Spark says neither where it is, nor how much it wants
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Spark asks nobody for it."""
+
+    _TELLS_START = False
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pubsub_aio.spark.streaming.intake import Intake
+    from pubsub_aio.spark.streaming.manifests import Manifest, Waiting
+    from pubsub_aio.spark.streaming.sink import PubSubStreamWriter, PubSubWriter
+
+_COLUMNS = (
+    ("message_id", StringType()),
+    ("data", BinaryType()),
+    ("attributes", MapType(StringType(), StringType())),
+    ("publish_time", TimestampType()),
+    ("ordering_key", StringType()),
+    ("delivery_attempt", IntegerType()),
+    ("sequence", LongType()),
+)
+
+
+class PubSubDataSource(DataSource):
+    """Pub/Sub in Structured Streaming: `spark.dataSource.register(PubSubDataSource)`.
+
+    Then `spark.readStream.format("pubsub")` reads a subscription, each message exactly once, and
+    `df.writeStream.format("pubsub")` and `df.write.format("pubsub")` publish to a topic. The
+    documentation has the options.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """What it is called in `format`."""
+        return "pubsub"
+
+    def schema(self) -> StructType:
+        """The columns of what is read."""
+        return columns(source_options(self.options))
+
+    def streamReader(self, schema: StructType) -> PubSubStreamReader:
+        """What Spark reads with."""
+        options = source_options(self.options)
+        _check_schema(schema, columns(options))
+        return PubSubStreamReader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> PubSubWriter:  # noqa: FBT001 - Spark's
+        """What Spark writes a DataFrame with."""
+        from pubsub_aio.spark.streaming.sink import PubSubWriter
+
+        return PubSubWriter(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(
+        self,
+        schema: StructType,
+        overwrite: bool,  # noqa: ARG002, FBT001 - Spark's own
+    ) -> PubSubStreamWriter:
+        """What Spark writes the batches of a query with."""
+        from pubsub_aio.spark.streaming.sink import PubSubStreamWriter
+
+        return PubSubStreamWriter(self.options, schema)
+
+
+class PubSubAioDataSource(PubSubDataSource):
+    """The same by another name, for platforms that have a `pubsub` of their own."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What it is called in `format`."""
+        return "pubsub_aio"
+
+
+def columns(options: SourceOptions) -> StructType:
+    """The columns of a query."""
+    fields = [StructField(name, kind) for name, kind in _COLUMNS]
+    if options.event_time_attribute:
+        fields.append(StructField("event_time", TimestampType()))
+    return StructType(fields)
+
+
+def _check_schema(given: StructType, ours: StructType) -> None:
+    plain = [(field.name, field.dataType) for field in given.fields]
+    if plain != [(field.name, field.dataType) for field in ours.fields]:
+        raise ConfigError(
+            f"schema: the columns are {ours.simpleString()}, not {given.simpleString()}: leave "
+            ".schema() out, and select and cast what the query needs"
+        )
+
+
+class FetchPartition(InputPartition):
+    """A task that receives messages and keeps them for later batches."""
+
+    def __init__(self, number: int, rows: int, wal: str) -> None:
+        super().__init__(number)
+        self.rows = rows
+        self.wal = wal
+
+
+class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads batches from the log of a query, and fills it.
+
+    One object of it lives beside the driver and is asked for offsets; copies are sent to tasks,
+    which only read.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._intake: Intake | None = None
+        self._at: int | None = None  # the last batch that Spark is known to have noted
+        self._patient = False
+
+    def _opened(self) -> Intake:
+        if self._intake is None:
+            from pubsub_aio.spark.streaming.intake import Intake
+
+            intake = Intake(self._options)
+            intake.open()
+            self._intake = intake
+        return self._intake
+
+    # Offsets
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a new query begins."""
+        if self._at is None:
+            self._at = 0
+        return {"seq": 0, "wal": self._opened().wal.id}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The limit that latestOffset is given; other limits are known here alone."""
+        return ReadMaxRows(self._options.max_rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """The query ends when nothing comes any more that was published until now."""
+        self._opened().begin_available_now()
+        self._patient = True
+
+    def latestOffset(
+        self, start: dict[str, Any] | None = None, limit: object = None
+    ) -> dict[str, Any]:
+        """Seal the next batch, if there is anything for it."""
+        if start is None:
+            return self._latest_before_4_2()
+        intake, after = self._opened(), self._seq(start)
+        once = isinstance(limit, ReadAllAvailable)
+        if once and not self._patient:
+            self.prepareForTriggerAvailableNow()
+        intake.start(ends=self._patient)
+        manifest = intake.latest(after, everything=once, patient=self._patient)
+        if once or (self._patient and manifest is None):
+            intake.finish()
+        return start if manifest is None else _offset(manifest)
+
+    def _latest_before_4_2(self) -> dict[str, Any]:
+        """Spark says neither where it is, nor that it wants all there is and no more."""
+        intake, after = self._opened(), self._position()
+        if not self._options.idle_is_given or self._patient:
+            intake.start(ends=False)
+            last = intake.latest(after, everything=False, patient=False)
+        else:
+            self.prepareForTriggerAvailableNow()
+            intake.start(ends=True)
+            last = None
+            # Spark will not ask again, and some may be sealed already.
+            while batch := intake.latest(
+                last.seq if last else after, everything=True, patient=True
+            ):
+                last = batch
+            intake.finish()
+        if last is not None:
+            return _offset(last)
+        return _offset(intake.wal.manifest(after)) if after else self.initialOffset()
+
+    def _position(self) -> int:
+        """The last batch that Spark has noted: the one that was begun, or that before the last."""
+        wal = self._opened().wal
+        if self._at is None:
+            self._at = wal.seq if wal.begun() >= wal.seq else wal.seq - 1
+        return self._at
+
+    def _seq(self, offset: dict[str, Any]) -> int:
+        wal = self._opened().wal
+        if offset.get("wal") != wal.id:
+            raise WalError(
+                f"walLocation: {wal.store.location} is not the log that the checkpoint goes with: "
+                "give the walLocation with which the query began, or a new checkpoint and a new "
+                "walLocation"
+            )
+        return int(offset["seq"])
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """How it goes, for `query.lastProgress`."""
+        wal, waiting = self._opened().wal, self._opened().waiting
+        return _told(wal.id, wal.last, waiting) | {"backlogBytes": waiting.size}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of a batch, which Spark has noted by now."""
+        from pubsub_aio.spark.streaming.reading import shared_out
+
+        intake, after, until = self._opened(), self._seq(start), self._seq(end)
+        if until > after and (until == 1 or not _TELLS_START):
+            intake.begin(after, until)
+        self._at = until
+        tasks: list[InputPartition] = [*shared_out(intake.pieces(after, until), self._options)]
+        if fetchers := self._options.fetch_partitions:
+            rows, wal = intake.room() // fetchers, intake.wal.id
+            tasks += [FetchPartition(number, rows, wal) for number in range(fetchers) if rows]
+        return tasks
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Batches up to this one are done with."""
+        self._opened().commit(self._seq(end))
+
+    def stop(self) -> None:
+        """This process has to end, for something has failed.
+
+        When a query ends Spark does not call it, but kills the process.
+        """
+        if self._intake:
+            self._intake.stop()
+
+    # Rows
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a task; those that fetch have none."""
+        from pubsub_aio.spark.streaming.reading import read
+
+        if isinstance(partition, FetchPartition):
+            from pubsub_aio.spark.streaming.fetching import fetch
+
+            fetch(self._options, partition.wal, partition.rows)
+            return iter(())
+        return read(partition, self._options)
+
+
+def _offset(manifest: Manifest) -> dict[str, Any]:
+    return _told(manifest.wal, manifest, manifest.waiting)
+
+
+def _told(wal: str, last: Manifest | None, waiting: Waiting) -> dict[str, Any]:
+    """An offset; all but the first two are for people."""
+    return {
+        "seq": last.seq if last else 0,
+        "wal": wal,
+        "rows": last.rows if last else 0,
+        "duplicatesDropped": last.duplicates if last else 0,
+        "backlogRows": waiting.rows,
+        "segmentsWaiting": waiting.segments,
+    }

@@ -1,0 +1,29 @@
+"""The source on a standalone cluster of a master and two workers, one of whose executors dies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pubsub_aio.emulator import EmulatorThread
+from tests.crash.lives import ROOT, Crashes, compare
+from tests.spark.streaming.cluster import Cluster, standalone_cluster
+
+
+def arguments(cluster: Cluster) -> tuple[str, ...]:
+    """What a driver is told, so that it runs there."""
+    settings = {**cluster.settings, "spark.executorEnv.PYTHONPATH": str(ROOT)}
+    told = (f"--setting={name}={value}" for name, value in settings.items())
+    return ("--master", cluster.url, *told)
+
+
+def test_each_message_is_there_once_though_an_executor_is_killed_in_a_read(tmp_path: Path) -> None:
+    with standalone_cluster(tmp_path / "cluster") as cluster, EmulatorThread() as emulator:
+        folder = tmp_path / "query"
+        crashes = Crashes(folder, emulator, share=500, where=arguments(cluster))
+        crashes.executor_while_reading()
+        crashes.fetch_task_when_durable()
+        found = crashes.drain()
+
+    assert compare(crashes.published, found) == []
+    assert crashes.kills["an executor, in the middle of a read"] == 1
+    assert crashes.kills["a fetch task, segment durable and not acked"] == 1
