@@ -31,8 +31,8 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
         help="append the messages of a subscription to files",
         description="Append the messages of a subscription to files, with Spark on this machine, "
         "until it is interrupted. A message is acknowledged when it is written: each is there at "
-        "least once, and can be told by its message_id. It goes to PUBSUB_EMULATOR_HOST if that "
-        "is set.",
+        "least once, and can be told by its message_id; with --streaming exactly once. It goes to "
+        "PUBSUB_EMULATOR_HOST if that is set.",
     )
     add_subscription(parser)
     parser.add_argument(
@@ -69,10 +69,35 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="how long a message waits for others, %(default)g s unless told",
     )
+    _add_streaming(parser)
     add_client(parser)
     parser.add_argument("--master", default="local[*]", help="where Spark runs, here unless told")
     parser.set_defaults(run=lambda options: _run(parser, options))
     return parser
+
+
+def _add_streaming(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group(
+        "exactly once",
+        "With --streaming, Spark's Structured Streaming writes each message exactly once, however "
+        "often this is stopped, killed and run again. Messages are acknowledged when they are in "
+        "a log, and written from there; so run it again with the same --checkpoint to have all "
+        "that has come. One of these can write to a folder, and nobody else.",
+    )
+    group.add_argument("--streaming", action="store_true", help="write each message exactly once")
+    group.add_argument(
+        "--checkpoint",
+        type=_path,
+        metavar="DIR",
+        help="folder or URL where Spark notes how far it has come: one for each --to",
+    )
+    group.add_argument(
+        "--wal",
+        type=_path,
+        metavar="DIR",
+        help="folder, or URL that begins with file:, gs: or s3:, for the log of what has come and "
+        "is not written yet; wal in the checkpoint's folder unless told",
+    )
 
 
 def _path(text: str) -> str:
@@ -86,11 +111,18 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     try:
         import rich as _  # noqa: F401 - before Spark starts, which takes a while
 
+        from pubsub_aio.cli.folders import refuse_streamed
         from pubsub_aio.cli.sinks import check_path, sink_for
         from pubsub_aio.spark import session
     except ImportError as error:
         raise MissingExtraError("pubsub-aio ingest", _EXTRAS) from error
-    sink = sink_for(options.format, options.to)
+    if options.streaming:
+        from pubsub_aio.cli import streaming
+
+        name = client.subscription_name(options.subscription)
+        query = streaming.Query.of(options, name, _idle(options) if options.until_empty else None)
+    else:
+        sink = sink_for(options.format, options.to)
     say("starting Spark ...")
     spark = session("pubsub-aio ingest", master=options.master)
     try:
@@ -98,6 +130,10 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
             logging.disable()
             spark.sparkContext.setLogLevel("OFF")
         check_path(spark, options.format, options.to)
+        if options.streaming:
+            return streaming.ingest(spark, query)
+        if options.format != "delta":  # which Spark does not write
+            refuse_streamed(spark, options.to)
         return asyncio.run(_ingest(options, client, spark, sink, idle=idle))
     finally:
         _stop(spark)
@@ -113,13 +149,37 @@ def _checked(
         parser.error("--idle goes with --until-empty")
     if options.idle == 0:
         parser.error("--idle must be more than 0")
+    _check_streaming(parser, options)
     try:
         client = SubscriberClient(options.project, transport=options.transport)
         client.subscription_name(options.subscription)
     except ConfigError as error:
         parser.error(str(error))
-    idle = _IDLE if options.idle is None else options.idle
-    return client, idle + options.batch_latency if options.until_empty else math.inf
+    idle = _idle(options) + options.batch_latency
+    return client, idle if options.until_empty else math.inf
+
+
+def _idle(options: argparse.Namespace) -> float:
+    return _IDLE if options.idle is None else float(options.idle)
+
+
+def _check_streaming(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Refuse arguments that do not go together."""
+    if not options.streaming:
+        for name in ("checkpoint", "wal"):
+            if getattr(options, name):
+                parser.error(f"--{name} goes with --streaming")
+        return
+    if not options.checkpoint:
+        parser.error("--streaming needs --checkpoint, where it notes how far it has come")
+    if options.max_messages:
+        parser.error(
+            "--max-messages does not go with --streaming: messages are received ahead of those "
+            "that are written, and would be in the log alone"
+        )
+    for name in ("checkpoint", "wal"):
+        if (getattr(options, name) or "").rstrip("/") == options.to.rstrip("/"):
+            parser.error(f"--{name} must be another folder than --to")
 
 
 def _stop(spark: Any) -> None:
