@@ -1,7 +1,8 @@
 """From Pub/Sub to Parquet on this machine: publish, subscribe, micro-batches, Spark, files.
 
 One batch fails on purpose, after it was written and before it was acknowledged, as if the machine
-had gone down there. Run it with `nox -s demo`; it ends by itself.
+had gone down there. Then the same by Structured Streaming, in a process that is killed in the
+middle and started again. Run it with `nox -s demo`; it ends by itself.
 """
 
 from __future__ import annotations
@@ -9,9 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from google.cloud import pubsub_v1
@@ -24,6 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MESSAGES = 50_000
+BATCHES = 3
+"""Of the streaming query, before it is killed."""
 ITEMS = ("bread", "soup", "tea")
 ORDER = "number INT, item STRING, price DOUBLE"
 
@@ -44,6 +51,7 @@ def main() -> None:
         folder = tempfile.mkdtemp(prefix="pubsub-aio-demo-")
         seconds = asyncio.run(ingest(spark, folder, len(published)))
         summarise(spark, folder, published, seconds)
+        stream_and_kill(spark, publish(f"projects/{emulator.project}/topics/orders"))
         left = emulator.backlog("lake")
     spark.stop()
     if left:
@@ -110,6 +118,35 @@ def summarise(spark: SparkSession, folder: str, published: set[str], seconds: fl
     print(f"  files       {folder}")
     if lost:
         raise SystemExit("the demo lost messages")
+
+
+def stream_and_kill(spark: SparkSession, published: set[str]) -> None:
+    """Have another process append the orders, kill it in the middle, and start it again."""
+    folder = tempfile.mkdtemp(prefix="pubsub-aio-demo-")
+    print(f"\npublished {len(published):,} orders more, for a streaming query in another process")
+    line = [sys.executable, str(Path(__file__).with_name("streaming.py")), folder]
+    with subprocess.Popen(line, stderr=subprocess.DEVNULL, start_new_session=True) as query:  # noqa: S603 - ours
+        until = time.monotonic() + 120
+        while len([*Path(folder, "checkpoint", "commits").glob("[0-9]*")]) < BATCHES:
+            if query.poll() is not None or time.monotonic() > until:
+                raise SystemExit("the streaming query does not run")
+            time.sleep(0.05)
+        os.killpg(query.pid, signal.SIGKILL)
+    before = spark.read.parquet(f"{folder}/orders").count()
+    print(f"killed with SIGKILL, {before:,} rows in the files; started again")
+    subprocess.run([*line, "--until-empty"], stderr=subprocess.DEVNULL, check=True)  # noqa: S603
+    rows = spark.read.parquet(f"{folder}/orders").select("message_id").collect()
+    written = [row.message_id for row in rows]
+    print("Summary")
+    print(f"  published   {len(published):>8,}")
+    print(f"  rows        {len(written):>8,}")
+    print(f"  lost        {len(published - {*written}):>8,}")
+    print(
+        f"  duplicated  {len(written) - len({*written}):>8,}   exactly once, without deduplication"
+    )
+    print(f"  files       {folder}/orders")
+    if sorted(written) != sorted(published):
+        raise SystemExit("the streaming query lost or doubled messages")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,9 @@ WITH_SPARK = {
     "demo.py": [
         *("published     50,000", "rows          60,000", "lost               0"),
         *("duplicated    10,000", "once each     50,000", "|bread|        16667|   58334.5|"),
+        *("killed with SIGKILL", "duplicated         0"),
     ],
+    "streaming.py": ["orders in the files: 1,000"],
     "spark_sink.py": ["rows in the lake: 200, each once", "refused: 1", "b'not an order'"],
 }
 
