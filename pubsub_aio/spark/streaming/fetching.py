@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pubsub_aio.spark.streaming.options import SourceOptions
 from pubsub_aio.spark.streaming.receiver import receiving
 from pubsub_aio.spark.streaming.segment_writer import SegmentWriter
+from pubsub_aio.spark.streaming.sight import check_same_log, warn_of_one_disk
 from pubsub_aio.spark.streaming.stores import store_at
 from pubsub_aio.subscriber.client import SubscriberClient
 
@@ -53,18 +54,22 @@ class Fetched:
         self._released = True
 
 
-def fetch(options: SourceOptions, wal: str, rows: int) -> int:
+def fetch(options: SourceOptions, wal: str, rows: int, *, driver: str) -> int:
     """Receive for a while; returns how many messages were kept.
 
     Args:
         options: Of the source.
         wal: The id of the log.
         rows: After so many it ends, about.
+        driver: The host that has the log.
 
     Raises:
         PubSubError: Nothing can be received or kept.
     """
-    writer = SegmentWriter(store_at(options.wal_location), wal, options.dedupe_attribute)
+    store = store_at(options.wal_location)
+    check_same_log(store, wal, driver)
+    warn_of_one_disk(store)
+    writer = SegmentWriter(store, wal, options.dedupe_attribute)
     return asyncio.run(_fetch(options, Fetched(writer, rows), rows))
 
 

@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pubsub_aio.errors import DataLossError, WalError
+from pubsub_aio.errors import DataLossError
 from pubsub_aio.spark.streaming import segments
 from pubsub_aio.spark.streaming.options import SourceOptions
 from pubsub_aio.spark.streaming.pieces import Piece
+from pubsub_aio.spark.streaming.sight import not_here, warn_of_one_disk
 from pubsub_aio.spark.streaming.stores import store_at
 
 try:
@@ -68,17 +69,14 @@ def read(partition: Any, options: SourceOptions) -> Iterator[pa.RecordBatch]:
         WalError: They are on another machine.
     """
     store = store_at(options.wal_location)
+    warn_of_one_disk(store)
     for piece in partition.pieces:
         try:
             chunk = segments.read_chunk(store, piece.segment, piece.chunk)
         except DataLossError as error:
-            here = socket.gethostname()
-            if here != partition.host and isinstance(error.__cause__, FileNotFoundError):
-                raise WalError(
-                    f"walLocation: {store.location} is not on {here}, where this task runs, though "
-                    f"on {partition.host}, where the driver does: give a place that all see, such "
-                    "as gs://BUCKET/FOLDER"
-                ) from error
+            is_gone = isinstance(error.__cause__, FileNotFoundError)
+            if is_gone and partition.host != socket.gethostname():
+                raise not_here(store, partition.host) from error
             if options.fail_on_data_loss:
                 raise
             logger.warning("%s", error)

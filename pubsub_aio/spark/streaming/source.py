@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -130,6 +131,7 @@ class FetchPartition(InputPartition):
         super().__init__(number)
         self.rows = rows
         self.wal = wal
+        self.host = socket.gethostname()
 
 
 class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -264,7 +266,7 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(partition, FetchPartition):
             from pubsub_aio.spark.streaming.fetching import fetch
 
-            fetch(self._options, partition.wal, partition.rows)
+            fetch(self._options, partition.wal, partition.rows, driver=partition.host)
             return iter(())
         return read(partition, self._options)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -88,13 +89,7 @@ class Wal:
         check_store(self.store)
         made = {"wal": uuid.uuid4().hex, "subscription": subscription}
         self.store.put_if_absent(_IDENTITY, [sealed(made)])
-        try:
-            there = opened(self.store.get(_IDENTITY))
-        except (ValueError, OSError) as error:
-            raise WalError(
-                f"walLocation: {self.store.location}/{_IDENTITY} cannot be read: {error}. Bring it "
-                "back, or give another walLocation and checkpoint"
-            ) from error
+        there = identity_of(self.store)
         if there["subscription"] != subscription:
             raise WalError(
                 f"walLocation: {self.store.location} has messages of {there['subscription']}, not "
@@ -366,6 +361,21 @@ class Wal:
         self._sealed.difference_update(collection.segments)
         for name in collection.segments:
             self._chunks.pop(name, None)
+
+
+def identity_of(store: Store) -> dict[str, Any]:
+    """Whose log there is.
+
+    Raises:
+        WalError: There is none, or it cannot be read.
+    """
+    try:
+        return opened(store.get(_IDENTITY))
+    except (ValueError, OSError) as error:
+        raise WalError(
+            f"walLocation: {store.location}/{_IDENTITY} cannot be read: {error}. Bring it back, or "
+            "give another walLocation and checkpoint"
+        ) from error
 
 
 def _no_keys(clock: float) -> Run:

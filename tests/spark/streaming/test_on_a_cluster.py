@@ -23,7 +23,10 @@ def test_each_message_is_there_once_though_an_executor_is_killed_in_a_read(tmp_p
         crashes.executor_while_reading()
         crashes.fetch_task_when_durable()
         found = crashes.drain()
+        logs = (cluster.folder / "work").rglob("stderr")
+        told = [log.read_text().count("wal is a folder, and the master is spark:") for log in logs]
 
     assert compare(crashes.published, found) == []
     assert crashes.kills["an executor, in the middle of a read"] == 1
     assert crashes.kills["a fetch task, segment durable and not acked"] == 1
+    assert sum(told) > 0
