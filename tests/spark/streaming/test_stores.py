@@ -27,6 +27,7 @@ from pubsub_aio.spark.streaming.stores import (
     check_store,
     store_at,
 )
+from tests.spark.streaming.gcs import serving
 from tests.spark.streaming.logs import (
     NOW,
     SUBSCRIPTION,
@@ -43,7 +44,7 @@ BUCKET = "bucket"
 KIB = 1 << 10
 
 
-# An object store: moto, which speaks S3's protocol
+# Object stores: moto, which speaks S3's protocol, and a server that speaks that of GCS
 
 
 @pytest.fixture(scope="module")
@@ -84,12 +85,24 @@ def in_s3(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture(scope="module")
+def gcs() -> Iterator[str]:
+    with serving(BUCKET) as key:
+        yield key
+
+
+@pytest.fixture
+def in_gs(gcs: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have obstore find the server, by a key as users have it."""
+    monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT_KEY", gcs)
+
+
+@pytest.fixture(params=["local", "s3", "gs"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "local":
         return store_at(str(tmp_path / "a" / "b"))
-    request.getfixturevalue("in_s3")
-    return store_at(f"s3://{BUCKET}/{tmp_path.name}")
+    request.getfixturevalue(f"in_{request.param}")
+    return store_at(f"{request.param}://{BUCKET}/{tmp_path.name}")
 
 
 # What all stores do
@@ -318,10 +331,13 @@ def test_of_many_processes_one_wins(tmp_path: Path) -> None:
         assert bytes(store.get(f"new/folder/{turn}")) == letter * 20_000
 
 
-def test_of_many_who_put_the_same_object_one_wins(in_s3: None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["s3", "gs"])
+def test_of_many_who_put_the_same_object_one_wins(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
     """Each with connections of its own, as drivers have."""
-    del in_s3
-    stores = [store_at(f"s3://{BUCKET}/{tmp_path.name}") for _ in range(4)]
+    request.getfixturevalue(f"in_{kind}")
+    stores = [store_at(f"{kind}://{BUCKET}/{tmp_path.name}") for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
         wins = [
             [*pool.map(lambda each, name=f"x/{turn}": each.put_if_absent(name, [b"x"]), stores)]
@@ -462,9 +478,13 @@ def test_buckets_of_s3_are_found(in_s3: None, tmp_path: Path, scheme: str) -> No
     assert store_at(f"s3://{BUCKET}").names(f"{tmp_path.name}/wal/x") == ["1"]
 
 
-def test_buckets_of_gcs_are_found() -> None:
-    """Nothing is asked of them yet."""
-    assert isinstance(store_at("gs://bucket/folder"), ObjectStore)
+def test_buckets_of_gcs_are_found(in_gs: None, tmp_path: Path) -> None:
+    del in_gs
+    store = store_at(f"gs://{BUCKET}/{tmp_path.name}/wal/")
+    store.put_if_absent("x/1", [b"x"])
+
+    assert isinstance(store, ObjectStore)
+    assert store_at(f"gs://{BUCKET}").names(f"{tmp_path.name}/wal/x") == ["1"]
 
 
 @pytest.mark.parametrize(
