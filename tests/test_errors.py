@@ -15,6 +15,7 @@ from pubsub_aio.errors import (
     Check,
     ClosedError,
     ConfigError,
+    DataLossError,
     DrainTimeoutError,
     ForkedError,
     InvalidAckIdError,
@@ -39,6 +40,7 @@ from pubsub_aio.errors import (
     UnavailableError,
     UnconfirmedError,
     UnsupportedError,
+    WalError,
     WrongLoopError,
 )
 
@@ -71,6 +73,8 @@ EXAMPLES: list[PubSubError] = [
     PublisherStoppedError(sent=True),
     DrainTimeoutError(60.0, queued=3, in_flight=2),
     SparkGoneError(),
+    WalError("why"),
+    DataLossError("why"),
     StuckHandlerError(20.0),
     SettleError("a" * 100, "why"),
     LeaseExpiredError("a" * 100),
@@ -117,6 +121,10 @@ def test_some_are_of_a_kind_that_python_knows(
 )
 def test_answers_of_the_service_can_be_caught_together(kind: type[ServiceError]) -> None:
     assert issubclass(kind, ServiceError)
+
+
+def test_whoever_catches_what_is_wrong_with_a_log_catches_a_loss() -> None:
+    assert issubclass(DataLossError, WalError)
 
 
 @pytest.mark.parametrize(
