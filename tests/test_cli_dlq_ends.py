@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from pubsub_aio.cli.dlq_actions import _go
 from pubsub_aio.emulator import EmulatorThread
+from pubsub_aio.jobs.sifting import Report
 from tests.dlq_command import (
     TEA,
     WITHIN,
@@ -61,6 +64,18 @@ def test_an_interrupt_says_what_was_done_so_far(emulator: EmulatorThread) -> Non
     assert process.returncode == 130
     assert said == "interrupted: 2 moved from letters to orders; the rest is where it was\n"
     assert emulator.backlog("letters") == 4
+
+
+def test_an_interrupt_before_anything_was_looked_at_is_told_as_well(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def interrupted(_: Callable[[Report], None]) -> Report:
+        raise asyncio.CancelledError
+
+    with pytest.raises(KeyboardInterrupt):
+        _go(interrupted, done="moved", where="from a to b", limit=None, limited=False)
+
+    assert capsys.readouterr().out == "interrupted: 0 moved from a to b; the rest is where it was\n"
 
 
 def test_a_second_interrupt_gives_everything_back_as_well(emulator: EmulatorThread) -> None:

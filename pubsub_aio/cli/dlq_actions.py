@@ -219,6 +219,7 @@ def _go(
     """Do something with messages, show how it goes, and sum up, however it ends."""
     from pubsub_aio.cli.gauge import Gauge
     from pubsub_aio.cli.letters import summary
+    from pubsub_aio.jobs.sifting import Report
 
     gauge = Gauge(done=done, limit=limit)
     interrupted = False
@@ -229,9 +230,10 @@ def _go(
         interrupted = True
         raise
     finally:
-        if gauge.last is not None:
+        if gauge.last is not None or interrupted:
+            report = gauge.last or Report()
             lines = summary(
-                gauge.last, done=done, where=where, limited=limited, interrupted=interrupted
+                report, done=done, where=where, limited=limited, interrupted=interrupted
             )
             print(*lines, sep="\n", flush=True)
     return 1 if gauge.last is not None and gauge.last.failed else 0

@@ -48,3 +48,5 @@ async def _interruptible(work: Coroutine[Any, Any, T]) -> T:
         return await work
     finally:
         loop.remove_signal_handler(signal.SIGINT)
+        if count:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # all that is left is to say what was done
