@@ -15,16 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow as pa
 
 from pubsub_aio.spark import PubSubDataSource
-from pubsub_aio.spark.streaming import segments
+from pubsub_aio.spark.streaming import reading
 from pubsub_aio.spark.streaming.collection import INCOMING, LOG
+from pubsub_aio.spark.streaming.options import SourceOptions
 from pubsub_aio.spark.streaming.stores import Buffer, LocalStore
 
 DEATHS = "deaths"
 DURABLE, FETCHED, SEALED, READING = "durable", "fetched", "sealed", "reading"
 """The driver after a segment is durable, a fetch task at the same point, the driver after a batch
-is sealed, an executor while it reads."""
+is sealed, an executor when Spark has half of a task's rows."""
 
 _DRIVER = "tests.crash.driver"
 _EXECUTOR = "CoarseGrainedExecutorBackend"
@@ -85,7 +87,7 @@ def _listed() -> Iterator[psutil.Process]:
     return psutil.process_iter(["pid", "name"])
 
 
-_put, _read_chunk = LocalStore.put_if_absent, segments.read_chunk
+_put, _read = LocalStore.put_if_absent, reading.read
 
 
 def put_if_absent(self: LocalStore, name: str, parts: Sequence[Buffer]) -> bool:
@@ -101,11 +103,13 @@ def put_if_absent(self: LocalStore, name: str, parts: Sequence[Buffer]) -> bool:
     return done
 
 
-def read_chunk(store: Any, name: str, chunk: segments.Chunk) -> Any:
-    if is_asked_for(Path(store.location), READING):
-        kill_executor()
-    return _read_chunk(store, name, chunk)
+def read(partition: Any, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    for rows in _read(partition, options):
+        if is_asked_for(Path(options.wal_location), READING):
+            yield rows.slice(0, rows.num_rows // 2)  # Spark has some of them
+            kill_executor()
+        yield rows
 
 
 LocalStore.put_if_absent = put_if_absent  # type: ignore[method-assign]
-segments.read_chunk = read_chunk
+reading.read = read
