@@ -101,22 +101,24 @@ class Bench:
         yield Figure("rows a second: ours / a source of tuples", ratios["tuples"], 2.5, "x")
 
     def fixed_cost(self, rounds: int) -> Iterator[Figure]:
-        """Batches of one row, the smallest that Spark runs."""
-        log = self._filled("small", SMALL_BATCHES, 1)
+        """Batches of one row, the smallest that the rate source has, and of none: of repeats."""
+        single = self._filled("single", SMALL_BATCHES, 1)
+        empty = self._filled("empty", SMALL_BATCHES, 1, repeats=True)
         ways = {
-            "rate": lambda: self._rate(1, SMALL_BATCHES),
-            "ours": lambda: self._ours(log, 1, SMALL_BATCHES),
+            "rate, a row": lambda: self._rate(1, SMALL_BATCHES),
+            "ours, a row": lambda: self._ours(single, 1, SMALL_BATCHES),
+            "ours, empty": lambda: self._ours(empty, 1, SMALL_BATCHES, maxBytesPerTrigger="1"),
         }
         taken = turns(rounds, ways)
         for name, seconds in taken.items():
             print(
-                f"{name:<8} {median(seconds):>12.3f} s a batch of one row "
+                f"{name:<12} {median(seconds):>8.3f} s a batch "
                 f"({min(seconds):.3f} to {max(seconds):.3f})"
             )
-        ratios = divided(taken["ours"], taken["rate"])
-        yield Figure(
-            "fixed cost of a batch: ours / Spark's rate source", ratios, 1.5, "x", at_least=False
-        )
+        for name, told in (("ours, empty", "an empty batch"), ("ours, a row", "a batch of a row")):
+            ratios = divided(taken[name], taken["rate, a row"])
+            title = f"cost of {told}: ours / Spark's rate source"
+            yield Figure(title, ratios, 1.5, "x", at_least=False)
 
     # Sources
 
@@ -127,7 +129,7 @@ class Bench:
     def _tuples(self, rows: int, batches: int) -> float:
         return self._run(self._spark.readStream.format("tuples").option("rows", rows), batches)
 
-    def _ours(self, log: Path, rows: int, batches: int) -> float:
+    def _ours(self, log: Path, rows: int, batches: int, **options: str) -> float:
         self._turns += 1
         copy = self._folder / f"wal-{self._turns}"
         for file in log.rglob("*.*"):
@@ -136,7 +138,7 @@ class Bench:
             os.link(file, to)
         reader = (
             self._spark.readStream.format("pubsub")
-            .options(**self._options)
+            .options(**self._options, **options)
             .option("walLocation", str(copy))
             .option("maxRowsPerTrigger", rows)
         )
@@ -160,14 +162,14 @@ class Bench:
         taken = [float(each["durationMs"]["triggerExecution"]) for each in done[1:batches]]
         return median(taken) / 1000
 
-    def _filled(self, name: str, rows: int, each: int) -> Path:
-        """A log with rows that wait, in segments of so many."""
+    def _filled(self, name: str, rows: int, each: int, *, repeats: bool = False) -> Path:
+        """A log with rows that wait, in segments of so many; all may have the same."""
         folder = self._folder / name
         store = store_at(str(folder))
         wal = Wal(store, window=1.0, max_ids=1)
         wal.open(f"projects/{self._options['project']}/subscriptions/{SUBSCRIPTION}")
         for number, first in enumerate(range(0, rows, each)):
-            records = messages(first, min(each, rows - first))
+            records = messages(0 if repeats else first, min(each, rows - first))
             path = f"{INCOMING}/{number:020}-{number}.segment"
             segments.write(store, path, wal.id, records, keys_of(records), 220 * records.num_rows)
         return folder
@@ -191,8 +193,8 @@ def messages(first: int, count: int) -> pa.RecordBatch:
 
 
 def progress(query: Any) -> list[Any]:
-    """What Spark tells of the batches that had rows."""
-    return [each for each in query.recentProgress if each["numInputRows"]]
+    """What Spark tells of the batches that it ran."""
+    return [each for each in query.recentProgress if "addBatch" in each["durationMs"]]
 
 
 def turns(rounds: int, ways: dict[str, Callable[[], float]]) -> dict[str, list[float]]:
