@@ -8,10 +8,12 @@ import importlib
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pubsub_aio.errors import ConfigError, MissingExtraError, SparkGoneError
 from pubsub_aio.spark.java import find_java, java_home
@@ -19,7 +21,7 @@ from pubsub_aio.spark.java import find_java, java_home
 try:
     import pyspark
     from py4j.protocol import Py4JError
-    from pyspark import SparkContext
+    from pyspark import SparkContext, java_gateway
     from pyspark.sql import SparkSession
 except ImportError as error:
     raise MissingExtraError("Spark", "spark") from error
@@ -80,7 +82,7 @@ def session(
         settings = _defaults(settings["spark.master"]) | settings
         if _LOCAL_CLUSTER.fullmatch(settings["spark.master"]):
             settings = _java_of_executors() | settings
-        with _sigint_kept(), _environment(settings):
+        with _sigint_kept(), _environment(settings), _no_fork():
             return SparkSession.builder.config(map=dict(settings)).getOrCreate()
 
 
@@ -197,6 +199,30 @@ def _sigint_kept() -> Iterator[None]:
         in_main = threading.current_thread() is threading.main_thread()
         if in_main and before is not None:  # nothing: it was not set in Python
             signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def _no_fork() -> Iterator[None]:
+    """Have the JVM started without a fork, which gRPC does not survive where it is in use."""
+    starting: Any = java_gateway  # there is no public way
+    before = starting.Popen
+    starting.Popen = _spawned
+    try:
+        yield
+    finally:
+        starting.Popen = before
+
+
+def _spawned(
+    command: Sequence[str], *, preexec_fn: object = None, **others: Any
+) -> subprocess.Popen[bytes]:
+    """What Popen does, but for the function that runs between a fork and the program.
+
+    Only because of it is there a fork. All that Spark's does is to have SIGINT ignored, which a
+    shell can do as well.
+    """
+    ignoring = ("/bin/sh", "-c", "trap '' INT; exec \"$@\"", "sh") if preexec_fn else ()
+    return subprocess.Popen([*ignoring, *command], **others)  # noqa: S603 - Spark's own command
 
 
 @contextlib.contextmanager

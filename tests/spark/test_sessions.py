@@ -223,6 +223,34 @@ def test_a_local_cluster_has_executors_of_its_own_on_loopback(tmp_path: Path, ja
     assert not list(tmp_path.glob("temporary/pubsub-aio-*"))
 
 
+WITHOUT_FORK = """
+import os, signal
+import psutil
+
+os.register_at_fork(before=lambda: print("forked"))
+from pubsub_aio.spark.sessions import session
+
+spark = session()
+jvm = spark.sparkContext._gateway.proc.pid
+ignored = next(
+    int(line.split()[1], 16)
+    for line in open(f"/proc/{jvm}/status")
+    if line.startswith("SigIgn")
+)
+assert psutil.Process(jvm).name() == "java"
+assert ignored & 1 << signal.SIGINT - 1
+assert spark.range(3).count() == 3
+spark.stop()
+"""
+
+
+def test_the_jvm_is_started_without_a_fork_and_ignores_interrupts() -> None:
+    """gRPC, which may be in use, does not survive one."""
+    ran = run(WITHOUT_FORK)
+
+    assert (ran.returncode, ran.stdout) == (0, ""), ran.stderr
+
+
 OWN_SETTINGS = """
 import os, signal, socket, time
 from concurrent.futures import ThreadPoolExecutor
