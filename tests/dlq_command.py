@@ -7,12 +7,12 @@ import os
 import pty
 import re
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 
 from pubsub_aio.emulator import EmulatorThread
+from tests.program import PUBSUB_AIO
 
 WITHIN = 30.0
 """Seconds of real time in which a process must have done what a test waits for."""
@@ -61,17 +61,9 @@ def environment(emulator: EmulatorThread) -> dict[str, str]:
     }
 
 
-_PROGRAM = """
-import runpy, signal
-signal.signal(signal.SIGINT, signal.default_int_handler)
-runpy.run_module("pubsub_aio", run_name="__main__")
-"""
-"""`python -m pubsub_aio`, which heeds Ctrl-C also where tests run in the background."""
-
-
 def command(*arguments: str) -> list[str]:
     idle = [] if "--idle" in arguments else ["--idle", "1"]
-    return [sys.executable, "-c", _PROGRAM, "dlq", *arguments, *idle]
+    return [*PUBSUB_AIO, "dlq", *arguments, *idle]
 
 
 def run(emulator: EmulatorThread, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -23,10 +23,11 @@ from pyspark.sql import SparkSession
 from pubsub_aio.cli.sinks import sink_for
 from pubsub_aio.emulator import Emulator
 from pubsub_aio.spark.frames import dataframe
+from tests.program import PUBSUB_AIO
 from tests.spark.wire import TOPIC, WORKER, publish, until
 
 WITHIN = 200.0
-COMMAND = [sys.executable, "-m", "pubsub_aio", "ingest"]
+COMMAND = [*PUBSUB_AIO, "ingest"]
 
 
 class Ran:
