@@ -29,8 +29,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pubsub_aio.emulator import EmulatorThread
 from pubsub_aio.spark import PubSubDataSource, session
 from pubsub_aio.spark.streaming import segments
-from pubsub_aio.spark.streaming.collection import INCOMING
 from pubsub_aio.spark.streaming.keys import keys_of
+from pubsub_aio.spark.streaming.layout import segment_name
 from pubsub_aio.spark.streaming.receiver import SEGMENT_ROWS
 from pubsub_aio.spark.streaming.stores import store_at
 from pubsub_aio.spark.streaming.wal import Wal
@@ -170,7 +170,7 @@ class Bench:
         wal.open(f"projects/{self._options['project']}/subscriptions/{SUBSCRIPTION}")
         for number, first in enumerate(range(0, rows, each)):
             records = messages(0 if repeats else first, min(each, rows - first))
-            path = f"{INCOMING}/{number:020}-{number}.segment"
+            path = segment_name(number, "bench")
             segments.write(store, path, wal.id, records, keys_of(records), 220 * records.num_rows)
         return folder
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from pubsub_aio.spark import PubSubDataSource
 from pubsub_aio.spark.streaming import reading
-from pubsub_aio.spark.streaming.collection import INCOMING, LOG
+from pubsub_aio.spark.streaming.layout import INCOMING, LOG
 from pubsub_aio.spark.streaming.options import SourceOptions
 from pubsub_aio.spark.streaming.stores import Buffer, LocalStore
 

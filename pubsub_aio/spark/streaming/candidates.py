@@ -115,7 +115,7 @@ class Candidates:
                 keys = candidate.keys.between(part.stop, part.of)
                 rest = Candidate(candidate.segment, part.stop, keys, candidate.duplicates)
                 self._waiting = {part.segment: rest, **self._waiting}
-        if len(self._keys) > _STALE_KEYS + 2 * self.waiting.rows:
+        if not self._waiting or len(self._keys) > _STALE_KEYS + 2 * self.waiting.rows:
             self._keys = Seen(math.inf)
             for candidate in self._waiting.values():
                 self._keys.add(Run(candidate.keys.lows, candidate.keys.highs))

@@ -5,25 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pubsub_aio.config import GIB
+from pubsub_aio.spark.streaming.layout import ids_name, log_name
 from pubsub_aio.spark.streaming.manifests import Ids, Manifest
 from pubsub_aio.spark.streaming.seen import Run, merged
 from pubsub_aio.spark.streaming.stores import Store
 
-INCOMING, LOG, BEGUN, IDS = "incoming", "log", "begun", "ids"
-"""The folders of the log."""
-
 _GROUP_BATCHES, _GROUP_ROWS, _GROUP_BYTES, _GROUP_SECONDS = 100, 4_000_000, GIB, 60.0
 """When segments of batches that are done are deleted: the ids of so many are kept in one file."""
-
-
-def log_name(seq: int) -> str:
-    """The file of a manifest."""
-    return f"{LOG}/{seq:020}.json"
-
-
-def begun_name(seq: int) -> str:
-    """The file that tells that Spark has noted a batch."""
-    return f"{BEGUN}/{seq:020}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +31,7 @@ class Group:
     @property
     def name(self) -> str:
         """Of the file."""
-        return f"{IDS}/{self.since:020}-{self.until:020}.ids"
+        return ids_name(self.since, self.until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +65,7 @@ class Collection:
         store.delete(self.segments)
         for group in self.forgotten:
             numbers = range(group.since, group.until + 1)
-            store.delete([name(number) for number in numbers for name in (log_name, begun_name)])
+            store.delete([log_name(number) for number in numbers])
             store.delete([group.name])
 
 
@@ -135,6 +123,10 @@ class Collector:
             tuple(name for manifest, _ in done for name in manifest.finished),
             tuple(group for group in old if group.until < newest),
         )
+
+    def again(self) -> None:
+        """Some of it may be left: it is due once more."""
+        self._collecting = False
 
     def collected(self, collection: Collection) -> None:
         """It is deleted."""

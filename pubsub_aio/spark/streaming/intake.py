@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from pubsub_aio.errors import ConfigError, WalError
 from pubsub_aio.spark.streaming.candidates import Limit
-from pubsub_aio.spark.streaming.collection import INCOMING, Collection
+from pubsub_aio.spark.streaming.collection import Collection
 from pubsub_aio.spark.streaming.manifests import Manifest, Waiting
 from pubsub_aio.spark.streaming.options import SourceOptions
 from pubsub_aio.spark.streaming.pieces import Piece
 from pubsub_aio.spark.streaming.receiver import SEGMENT_BYTES, SEGMENT_ROWS, Receiver
 from pubsub_aio.spark.streaming.segment_writer import SegmentWriter
+from pubsub_aio.spark.streaming.segments import oldest_of
 from pubsub_aio.spark.streaming.stores import store_at, writing
 from pubsub_aio.spark.streaming.wal import Wal
 from pubsub_aio.subscriber.client import SubscriberClient
@@ -34,7 +36,10 @@ _LOOK_AGAIN = 1.0
 """The same while the query waits for the last messages."""
 _RESTS = ((1_000, 10.0), (100, 1.0))
 """How long segments are gathered while so many wait, in seconds: nobody is in a hurry then."""
-_SOUGHT = "sought"
+_MOST_TRIES = 10
+"""Collections that may fail one after another, until the query does."""
+_BEGUN, _SOUGHT = "begun", "sought"
+"""Marks: Spark has noted the first batch; the subscription is where the query begins."""
 
 
 class Intake:
@@ -61,19 +66,21 @@ class Intake:
         self._released = False
         self._everything = False  # whether the next batch has all there is
         self._keeping = False
-        self._begun = 0  # the last batch of which is known that Spark has noted it
+        self._held_since = math.inf  # when the oldest was published that waits for room
+        self._begun = False
         self._first_at: float | None = None  # when the oldest that waits came
         self._until = 0.0  # what was published later does not prolong AvailableNow
         self._came_at = self._looked_at = 0.0
         self._chores = ThreadPoolExecutor(1, "pubsub-aio chores")
-        self._doing: list[Future[None]] = []
+        self._tries = 0  # of collections, since the last that succeeded
+        self._error: Exception | None = None  # of the last one, if none succeeds
 
     # The beginning and the end
 
     def open(self) -> None:
         """Read the log, without receiving anything."""
         self.wal.open(self._subscription)
-        self._begun = self.wal.begun()
+        self._begun = self.wal.marked(_BEGUN)
 
     def start(self, *, ends: bool) -> None:
         """Begin to receive, unless it has begun.
@@ -90,8 +97,8 @@ class Intake:
                 "before 4.2 with availableNowIdle): Spark does not tell when others stop; delete "
                 "the subscription after query.awaitTermination()"
             )
-        names = store.names(INCOMING)
-        is_new = not self.wal.seq and not names and _SOUGHT not in store.names("marks")
+        names = self.wal.segments()
+        is_new = not self.wal.seq and not names and not self.wal.marked(_SOUGHT)
         self._writer = SegmentWriter(
             store, self.wal.id, options.dedupe_attribute, after=names[-1] if names else ""
         )
@@ -99,7 +106,7 @@ class Intake:
         self._receiver.start()
         self._came_at = self._looked_at = time.monotonic()
         if options.start_at is not None:
-            store.put_if_absent(f"marks/{_SOUGHT}", [b"sought"])
+            self.wal.mark(_SOUGHT)
 
     def finish(self) -> None:
         """All has come: give back what came too late, and delete the subscription if asked to."""
@@ -118,7 +125,10 @@ class Intake:
     def keep(self, batch: ArrowBatch) -> bool:
         """Have messages durable when there is room; returns False if it ends before."""
         with self._changed:
+            self._held_since = oldest_of(batch.records)
+            self._changed.notify_all()
             self._changed.wait_for(lambda: self._released or self._has_room())
+            self._held_since = math.inf
             if self._released or self._writer is None:
                 return False
             self._keeping = True
@@ -139,7 +149,8 @@ class Intake:
             before = self.wal.waiting.segments
             seconds = next((seconds for many, seconds in _RESTS if before >= many), 0.0)
             self._changed.wait_for(
-                lambda: self._released or self.wal.waiting.segments < before, seconds
+                lambda: self._released or self._everything or self.wal.waiting.segments < before,
+                seconds,
             )
 
     def release(self) -> None:
@@ -172,13 +183,15 @@ class Intake:
             patient: Whether to wait for messages until none comes any more.
         """
         with self._changed:
-            if not after and (self._begun or self.wal.seq > 1):
-                raise self.taken()
+            if self._begun and not after:
+                raise self._taken()
             if after >= self.wal.seq:
                 self._look(_LOOK_EVERY)
                 self._everything = everything
-                ready = self._settled() if patient else self._enough()
-                self._everything = False
+                try:
+                    ready = self._settled() if patient else self._enough()
+                finally:
+                    self._everything = False
                 if not ready:
                     return None
             limit = Limit() if everything else self._limit
@@ -187,7 +200,9 @@ class Intake:
             return manifest
 
     def _look(self, every: float) -> None:
-        """See whether others have kept something, and whether the receiver has failed."""
+        """See whether others have kept something, and whether something has failed."""
+        if self._error:
+            raise self._error
         if self._receiver and self._receiver.error:
             raise self._receiver.error
         now = time.monotonic()
@@ -204,6 +219,8 @@ class Intake:
                 self._look(0.0)
             if (is_over or not self._everything) and self.wal.oldest <= self._until:
                 return True
+            if self._held_since <= self._until and not self._has_room():
+                return True
             if is_over:
                 return False
             self._changed.notify_all()  # there may be room now
@@ -211,14 +228,16 @@ class Intake:
             self._look(_LOOK_AGAIN)
 
     def _enough(self) -> bool:
-        """Whether there are as many rows as a batch is to have, or they have waited long enough."""
+        """Whether there is as much as a batch is to have, or it has waited long enough."""
         waiting, now = self.wal.waiting, time.monotonic()
         if not waiting.rows:
             self._first_at = None
             return False
         if self._first_at is None:
             self._first_at = now
-        if waiting.rows < self._options.min_rows and now < self._first_at + self._options.max_delay:
+        options = self._options
+        is_much = waiting.rows >= options.min_rows or waiting.size >= options.max_bytes
+        if not is_much and now < self._first_at + options.max_delay:
             return False
         self._first_at = None
         return True
@@ -229,19 +248,20 @@ class Intake:
             self._until = time.time()
             self._came_at = time.monotonic()
 
-    def begin(self, after: int, until: int) -> None:
-        """Note that Spark has noted batches.
+    def begin(self, *, is_new: bool) -> None:
+        """Note that Spark has noted the first batch.
+
+        Args:
+            is_new: Whether the query is: it has asked for that batch in this process.
 
         Raises:
-            WalError: They are the first for Spark, and others have begun with the log.
+            WalError: The query is new, and others have begun with the log.
         """
-        others = self._begun and not after and until > 1 and self._begun != until
-        if others or (not self.wal.begin(until) and not self._begun):
-            raise self.taken()
-        self._begun = until
+        if not self.wal.mark(_BEGUN) and is_new:
+            raise self._taken()
+        self._begun = True
 
-    def taken(self) -> WalError:
-        """What is raised if the log is another query's."""
+    def _taken(self) -> WalError:
         return WalError(
             f"walLocation: {self.wal.store.location} belongs to another query, which has come to "
             f"batch {self.wal.seq}: go on with the checkpoint of that query, or give this one a "
@@ -259,8 +279,9 @@ class Intake:
 
     def _seal_ahead(self, after: int) -> None:
         with self._changed:
-            self.wal.seal(after, self._limit, now=time.time())
-            self._changed.notify_all()
+            if after == self.wal.seq:
+                self.wal.seal(after, self._limit, now=time.time())
+                self._changed.notify_all()
 
     def commit(self, seq: int) -> None:
         """Batches up to that one are done with; what they need no more is deleted, meanwhile."""
@@ -270,17 +291,31 @@ class Intake:
             self._do(self._collect, collection)
 
     def _collect(self, collection: Collection) -> None:
-        with writing(self.wal.store):
-            collection.perform(self.wal.store)
+        try:
+            with writing(self.wal.store):
+                collection.perform(self.wal.store)
+        except Exception as error:
+            with self._changed:
+                self._tries += 1
+                self.wal.not_collected()
+            if self._tries >= _MOST_TRIES:
+                self._error = error
+            raise
         with self._changed:
+            self._tries = 0
             self.wal.collected(collection)
 
     def _do(self, chore: Callable[[Any], None], what: object) -> None:
-        """Have something done while Spark is busy. If it fails, the next one is not begun."""
-        for done in [each for each in self._doing if each.done()]:
-            self._doing.remove(done)
-            done.result()
-        self._doing.append(self._chores.submit(chore, what))
+        """Have something done while Spark is busy. What fails of it is done again later."""
+        self._chores.submit(self._tried, chore, what)
+
+    def _tried(self, chore: Callable[[Any], None], what: object) -> None:
+        try:
+            chore(what)
+        except WalError as error:
+            logger.warning("%s", error)
+        except Exception:
+            logger.exception("walLocation: %s could not be seen to", self.wal.store.location)
 
     @property
     def waiting(self) -> Waiting:

@@ -17,7 +17,7 @@ from pubsub_aio.errors import DataLossError
 from pubsub_aio.spark.streaming import segments
 from pubsub_aio.spark.streaming.options import SourceOptions
 from pubsub_aio.spark.streaming.pieces import Piece
-from pubsub_aio.spark.streaming.sight import not_here, warn_of_one_disk
+from pubsub_aio.spark.streaming.sight import check_same_log, warn_of_one_disk
 from pubsub_aio.spark.streaming.stores import store_at
 
 try:
@@ -40,14 +40,15 @@ _WITH_EVENT_TIME = _WITH_SEQUENCE.append(pa.field("event_time", pa.timestamp("us
 class PiecesPartition(InputPartition):
     """What a task reads."""
 
-    def __init__(self, number: int, pieces: Sequence[Piece]) -> None:
+    def __init__(self, number: int, pieces: Sequence[Piece], wal: str) -> None:
         super().__init__(number)
         self.pieces = tuple(pieces)
+        self.wal = wal
         self.host = socket.gethostname()
 
 
-def shared_out(pieces: list[Piece], options: SourceOptions) -> Iterator[PiecesPartition]:
-    """Share pieces out among tasks, so that each has about as many rows."""
+def shared_out(pieces: list[Piece], options: SourceOptions, wal: str) -> Iterator[PiecesPartition]:
+    """Share pieces of a log out among tasks, so that each has about as many rows."""
     rows = sum(piece.stop - piece.start for piece in pieces)
     count = min(len(pieces), options.partitions or -(-rows // _PARTITION_ROWS))
     taken, begun = 0, 0
@@ -57,7 +58,7 @@ def shared_out(pieces: list[Piece], options: SourceOptions) -> Iterator[PiecesPa
             taken += pieces[until].stop - pieces[until].start
             until += 1
         if until > begun:
-            yield PiecesPartition(number, pieces[begun:until])
+            yield PiecesPartition(number, pieces[begun:until], wal)
         begun = until
 
 
@@ -66,7 +67,7 @@ def read(partition: Any, options: SourceOptions) -> Iterator[pa.RecordBatch]:
 
     Raises:
         DataLossError: Some are missing or damaged, and `failOnDataLoss` is true.
-        WalError: They are on another machine.
+        WalError: They are on another machine, or cannot be read now.
     """
     store = store_at(options.wal_location)
     warn_of_one_disk(store)
@@ -74,9 +75,8 @@ def read(partition: Any, options: SourceOptions) -> Iterator[pa.RecordBatch]:
         try:
             chunk = segments.read_chunk(store, piece.segment, piece.chunk)
         except DataLossError as error:
-            is_gone = isinstance(error.__cause__, FileNotFoundError)
-            if is_gone and partition.host != socket.gethostname():
-                raise not_here(store, partition.host) from error
+            if partition.host != socket.gethostname():
+                check_same_log(store, partition.wal, partition.host)
             if options.fail_on_data_loss:
                 raise
             logger.warning("%s", error)

@@ -109,7 +109,7 @@ class Receiver:
         self._delete_then = False
         self._stop: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._run, name="pubsub-aio receiver", daemon=True)
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         """Why it has ended by itself."""
 
     def start(self) -> None:
@@ -142,7 +142,7 @@ class Receiver:
     def _run(self) -> None:
         try:
             asyncio.run(self._receive())
-        except Exception as error:  # noqa: BLE001 - it is raised by whoever asks next
+        except BaseException as error:  # noqa: BLE001 - it is raised by whoever asks next
             self.error = error
         finally:
             self._started.set()

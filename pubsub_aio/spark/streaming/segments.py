@@ -22,7 +22,7 @@ import xxhash
 from pubsub_aio.config import MIB
 from pubsub_aio.errors import DataLossError
 from pubsub_aio.spark.streaming.keys import Keys
-from pubsub_aio.spark.streaming.stores import Buffer, Store
+from pubsub_aio.spark.streaming.stores import Buffer, Store, reading
 
 SCHEMA = pa.schema(
     [
@@ -65,8 +65,7 @@ class Segment:
         name: In the store.
         rows: How many it has.
         size: What the messages took on the wire, in bytes.
-        newest: When the last of its messages was published, in seconds of Unix time.
-        oldest: When the first of them was.
+        oldest: When the first of its messages was published, in seconds of Unix time.
         keys: Of all rows.
         chunks: Of rows, in order.
     """
@@ -75,7 +74,6 @@ class Segment:
     rows: int
     size: int
     oldest: float
-    newest: float
     keys: Keys
     chunks: tuple[Chunk, ...]
 
@@ -87,15 +85,12 @@ def write(
     batches = [*chunked(records)]
     key_parts = [_bytes(column) for column in keys]
     bodies = [memoryview(batch.serialize()) for batch in batches]
-    times = pc.min_max(records.column("publish_time")).as_py()
-    oldest, newest = (time.timestamp() if time else 0.0 for time in times.values())
     header: dict[str, Any] = {
         "version": _VERSION,
         "wal": wal,
         "rows": records.num_rows,
         "size": size,
-        "oldest": oldest,
-        "newest": newest,
+        "oldest": oldest_of(records),
         "keys": [checksum(part) for part in key_parts],
         "chunks": [
             [len(body), batch.num_rows, checksum(body)]
@@ -109,6 +104,12 @@ def write(
         if there != start:
             raise FileExistsError(f"{store.location}/{name} is there already")
     return _segment(name, header, keys, sum(map(len, parts[:2])))
+
+
+def oldest_of(records: pa.RecordBatch) -> float:
+    """When the first of some messages was published, in seconds of Unix time; 0 if none tells."""
+    oldest = pc.min(records.column("publish_time")).as_py()
+    return float(oldest.timestamp()) if oldest else 0.0
 
 
 def conformed(records: pa.RecordBatch) -> pa.RecordBatch:
@@ -135,25 +136,30 @@ def load(store: Store, name: str, wal: str) -> Segment:
         DataLossError: It is not there, or damaged.
     """
     try:
-        head = store.get_range(name, 0, _FIRST_READ)
-        if (end := _end_of_header(head)) > len(head):
-            head = store.get_range(name, 0, end)
-        header, length = _header(head)
-        if header["wal"] != wal:
-            raise ValueError(f"it belongs to another log, {header['wal']!r}")
-        rows = int(header["rows"])
-        counts = [8 * rows, 8 * rows, 4 * rows]
-        keys: list[Buffer] = []
-        offset = length
-        for count, expected in zip(counts, header["keys"], strict=True):
-            keys.append(part := store.get_range(name, offset, count))
-            _check(part, count, expected)
-            offset += _padded(count)
-        lows, highs = (np.frombuffer(part, np.uint64) for part in keys[:2])
-        of = Keys(lows, highs, np.frombuffer(keys[2], np.uint32))
-    except (KeyError, TypeError, ValueError, OSError) as error:
+        with reading(store, name):
+            header, of, length = _header_and_keys(store, name, wal)
+    except (KeyError, TypeError, ValueError, FileNotFoundError) as error:
         raise damaged(store, name, error) from error
     return _segment(name, header, of, length)
+
+
+def _header_and_keys(store: Store, name: str, wal: str) -> tuple[dict[str, Any], Keys, int]:
+    head = store.get_range(name, 0, _FIRST_READ)
+    if (end := _end_of_header(head)) > len(head):
+        head = store.get_range(name, 0, end)
+    header, length = _header(head)
+    if header["wal"] != wal:
+        raise ValueError(f"it belongs to another log, {header['wal']!r}")
+    rows = int(header["rows"])
+    counts = [8 * rows, 8 * rows, 4 * rows]
+    keys: list[Buffer] = []
+    offset = length
+    for count, expected in zip(counts, header["keys"], strict=True):
+        keys.append(part := store.get_range(name, offset, count))
+        _check(part, count, expected)
+        offset += _padded(count)
+    lows, highs = (np.frombuffer(part, np.uint64) for part in keys[:2])
+    return header, Keys(lows, highs, np.frombuffer(keys[2], np.uint32)), length
 
 
 def read_chunk(store: Store, name: str, chunk: Chunk) -> pa.RecordBatch:
@@ -163,12 +169,13 @@ def read_chunk(store: Store, name: str, chunk: Chunk) -> pa.RecordBatch:
         DataLossError: They are not there, or damaged.
     """
     try:
-        body = store.get_range(name, chunk.offset, chunk.length)
+        with reading(store, name):
+            body = store.get_range(name, chunk.offset, chunk.length)
         _check(body, chunk.length, chunk.checksum)
         batch = pa.ipc.read_record_batch(pa.py_buffer(body), SCHEMA)
         if batch.num_rows != chunk.rows:
             raise ValueError(f"a chunk has {batch.num_rows} rows, not {chunk.rows}")
-    except (ValueError, OSError) as error:
+    except (ValueError, FileNotFoundError) as error:
         raise damaged(store, name, error) from error
     return batch
 
@@ -234,8 +241,7 @@ def _segment(name: str, header: dict[str, Any], keys: Keys, end: int) -> Segment
     for length, count, expected in header["chunks"]:
         chunks.append(Chunk(offset, length, count, expected))
         offset += _padded(length)
-    times = header["oldest"], header["newest"]
-    return Segment(name, rows, header["size"], *times, keys, tuple(chunks))
+    return Segment(name, rows, header["size"], header["oldest"], keys, tuple(chunks))
 
 
 def _padded(length: int) -> int:

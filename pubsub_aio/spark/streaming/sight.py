@@ -21,10 +21,10 @@ logger = logging.getLogger("pubsub_aio.spark")
 
 
 def check_same_log(store: Store, wal: str, driver: str) -> None:
-    """Make sure that what a task keeps is found: when it is acked there is no other copy.
+    """Make sure that a task sees what its driver does: what it keeps there must be found.
 
     Args:
-        store: Where the task would keep it.
+        store: What the task sees.
         wal: The id of the log that the driver has.
         driver: The host where that runs.
 
@@ -38,10 +38,10 @@ def check_same_log(store: Store, wal: str, driver: str) -> None:
             raise
         there = None
     if there != wal:
-        raise not_here(store, driver)
+        raise _not_here(store, driver)
 
 
-def not_here(store: Store, driver: str) -> WalError:
+def _not_here(store: Store, driver: str) -> WalError:
     """What is raised if the log of the driver cannot be seen."""
     return WalError(
         f"walLocation: {store.location} is not on {socket.gethostname()}, where this task runs, "

@@ -32,13 +32,11 @@ try:
         SupportsTriggerAvailableNow,
     )
 
-    _TELLS_START = True
-except ImportError:  # before 4.2 Spark says neither where it is, nor how much it wants
+except ImportError:  # before 4.2
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
         """Spark asks nobody for it."""
 
-    _TELLS_START = False
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -144,8 +142,10 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._intake: Intake | None = None
-        self._at: int | None = None  # the last batch that Spark is known to have noted
+        self._at = 0  # the last batch that Spark is known to have noted
+        self._is_new = False  # whether Spark has asked for the first batch
         self._patient = False
+        self._finished = False
 
     def _opened(self) -> Intake:
         if self._intake is None:
@@ -160,8 +160,6 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins."""
-        if self._at is None:
-            self._at = 0
         return {"seq": 0, "wal": self._opened().wal.id}
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -176,45 +174,51 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(
         self, start: dict[str, Any] | None = None, limit: object = None
     ) -> dict[str, Any]:
-        """Seal the next batch, if there is anything for it."""
+        """Seal the next batch, if there is anything for it.
+
+        Before 4.2 Spark tells neither where it is, nor that it wants all there is and no more.
+        """
+        after = self._at if start is None else self._seq(start)
+        self._is_new = self._is_new or not after
         if start is None:
-            return self._latest_before_4_2()
-        intake, after = self._opened(), self._seq(start)
-        once = isinstance(limit, ReadAllAvailable)
-        if once and not self._patient:
-            self.prepareForTriggerAvailableNow()
-        intake.start(ends=self._patient)
-        manifest = intake.latest(after, everything=once, patient=self._patient)
-        if once or (self._patient and manifest is None):
-            intake.finish()
-        return start if manifest is None else _offset(manifest)
+            last = self._all(after) if self._wants_all() else self._next(after)
+            return self._offset_at(after) if last is None else _offset(last)
+        if self._finished:
+            return start
+        last = self._all(after) if isinstance(limit, ReadAllAvailable) else self._next(after)
+        return start if last is None else _offset(last)
 
-    def _latest_before_4_2(self) -> dict[str, Any]:
-        """Spark says neither where it is, nor that it wants all there is and no more."""
-        intake, after = self._opened(), self._position()
-        if not self._options.idle_is_given or self._patient:
-            intake.start(ends=False)
-            last = intake.latest(after, everything=False, patient=False)
-        else:
-            self.prepareForTriggerAvailableNow()
-            intake.start(ends=True)
-            last = None
-            # Spark will not ask again, and some may be sealed already.
-            while batch := intake.latest(
-                last.seq if last else after, everything=True, patient=True
-            ):
-                last = batch
-            intake.finish()
-        if last is not None:
-            return _offset(last)
-        return _offset(intake.wal.manifest(after)) if after else self.initialOffset()
+    def _wants_all(self) -> bool:
+        """Whether it is the first batch of a query that was told so by an option."""
+        return self._options.idle_is_given and not self._patient
 
-    def _position(self) -> int:
-        """The last batch that Spark has noted: the one that was begun, or that before the last."""
-        wal = self._opened().wal
-        if self._at is None:
-            self._at = wal.seq if wal.begun() >= wal.seq else wal.seq - 1
-        return self._at
+    def _next(self, after: int) -> Manifest | None:
+        """One batch more."""
+        intake, ends = self._opened(), self._patient and not self._finished
+        intake.start(ends=ends)
+        manifest = intake.latest(after, everything=False, patient=ends)
+        if ends and manifest is None:
+            self._finish()
+        return manifest
+
+    def _all(self, after: int) -> Manifest | None:
+        """All there is; some of it may be sealed already. Spark will not ask again."""
+        intake = self._opened()
+        if not self._patient:
+            self.prepareForTriggerAvailableNow()
+        intake.start(ends=True)
+        last = None
+        while batch := intake.latest(last.seq if last else after, everything=True, patient=True):
+            last = batch
+        self._finish()
+        return last
+
+    def _finish(self) -> None:
+        self._finished = True
+        self._opened().finish()
+
+    def _offset_at(self, seq: int) -> dict[str, Any]:
+        return _offset(self._opened().wal.manifest(seq)) if seq else self.initialOffset()
 
     def _seq(self, offset: dict[str, Any]) -> int:
         wal = self._opened().wal
@@ -232,16 +236,21 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _told(wal.id, wal.last, waiting) | {"backlogBytes": waiting.size}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a batch, which Spark has noted by now."""
+        """The tasks of a batch, which Spark has noted by now.
+
+        Before 4.2 Spark first asks for an empty one when it goes on: it ends where the query is.
+        """
         from pubsub_aio.spark.streaming.reading import shared_out
 
         intake, after, until = self._opened(), self._seq(start), self._seq(end)
-        if until > after and (until == 1 or not _TELLS_START):
-            intake.begin(after, until)
+        wal = intake.wal.id
+        if until and not after:
+            intake.begin(is_new=self._is_new)
         self._at = until
-        tasks: list[InputPartition] = [*shared_out(intake.pieces(after, until), self._options)]
+        pieces = intake.pieces(after, until)
+        tasks: list[InputPartition] = [*shared_out(pieces, self._options, wal)]
         if fetchers := self._options.fetch_partitions:
-            rows, wal = intake.room() // fetchers, intake.wal.id
+            rows = intake.room() // fetchers
             tasks += [FetchPartition(number, rows, wal) for number in range(fetchers) if rows]
         return tasks
 

@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import stat
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,6 +26,8 @@ REMOTE = ("gs", "s3", "s3a", "s3n")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")  # a drive of Windows has one letter
 _UNFINISHED = ".unfinished-"
 """How names begin of files that are being written."""
+_ABANDONED = 3_600.0
+"""Seconds after which nobody writes such a file any more."""
 
 
 class Store(Protocol):
@@ -58,6 +61,9 @@ class Store(Protocol):
 
     def delete(self, names: Iterable[str]) -> None:
         """Forget these; those that there are not are left out."""
+
+    def sweep(self) -> None:
+        """Delete what processes that died were writing."""
 
 
 def store_at(location: str) -> Store:
@@ -95,6 +101,7 @@ def check_store(store: Store) -> None:
     """
     name = f"probe/{secrets.token_hex(16)}"
     try:
+        store.sweep()
         store.put_if_absent(name, [b"first"])  # an answer may be lost, and it is tried again
         twice = store.put_if_absent(name, [b"second"])
         there = bytes(store.get(name))
@@ -125,6 +132,25 @@ def writing(store: Store) -> Iterator[None]:
             f"walLocation: {store.location} cannot be written to: {_why(error)}. Make room there, "
             "and start the query again: what could not be kept was not acknowledged, and comes "
             "again"
+        ) from error
+
+
+@contextlib.contextmanager
+def reading(store: Store, name: str) -> Iterator[None]:
+    """Say where it was, and what to do, if the store does not answer.
+
+    Raises:
+        WalError: It does not.
+        FileNotFoundError: There is no such name.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise WalError(
+            f"walLocation: {store.location}/{name} cannot be read now: {_why(error)}. Nothing is "
+            "lost by that: start the query again when the store answers"
         ) from error
 
 
@@ -184,6 +210,14 @@ class LocalStore:
         for name in names:
             with contextlib.suppress(FileNotFoundError):
                 (self._folder / name).unlink()
+
+    def sweep(self) -> None:
+        """Delete what was begun so long ago that nobody writes it any more."""
+        before = time.time() - _ABANDONED
+        for path in self._folder.glob(f"*/{_UNFINISHED}*"):
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_mtime < before:
+                    path.unlink()
 
 
 def _make_folders(folder: Path) -> list[Path]:
@@ -277,10 +311,19 @@ class ObjectStore:
         return sorted(path.removeprefix(f"{folder}/") for path in paths)
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete objects."""
-        if wanted := [*names]:
-            with self._told(), contextlib.suppress(FileNotFoundError):
+        """Delete objects: together, and one by one if the first that there is not ends that."""
+        if not (wanted := [*names]):
+            return
+        with self._told():
+            try:
                 self._obstore.delete(self._store, wanted)
+            except FileNotFoundError:  # as GCS says
+                for name in wanted:
+                    with contextlib.suppress(FileNotFoundError):
+                        self._obstore.delete(self._store, name)
+
+    def sweep(self) -> None:
+        """An object is there as a whole or not at all."""
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:

@@ -3,8 +3,8 @@
     wal.json                       whose log it is
     incoming/<time>-<id>.segment   messages: written first, acknowledged then
     log/<seq>.json                 manifests: which rows a batch has, and which are duplicates
-    begun/<seq>                    Spark has noted that batch
     ids/<since>-<until>.ids        the ids of batches whose segments were deleted
+    marks/<what>                   what has happened once: Spark has noted the first batch
 
 A segment may be written by anybody, at any time. A manifest is put if there is none of its number,
 so that all agree on what a batch is, whoever tries to seal it and however often.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -22,28 +22,30 @@ import numpy as np
 from pubsub_aio.errors import DataLossError, WalError
 from pubsub_aio.spark.streaming import segments
 from pubsub_aio.spark.streaming.candidates import Candidates, Limit, as_rows
-from pubsub_aio.spark.streaming.collection import (
-    BEGUN,
+from pubsub_aio.spark.streaming.collection import Collection, Collector, Group
+from pubsub_aio.spark.streaming.layout import (
+    IDENTITY,
     IDS,
     INCOMING,
     LOG,
-    Collection,
-    Collector,
-    Group,
-    begun_name,
+    MARKS,
+    last_of_ids,
     log_name,
+    names_in,
+    number_of_manifest,
 )
 from pubsub_aio.spark.streaming.manifests import Ids, Manifest, Waiting, opened, sealed
 from pubsub_aio.spark.streaming.pieces import Piece, cut
 from pubsub_aio.spark.streaming.seen import Run, Seen, merged
 from pubsub_aio.spark.streaming.segments import Chunk, Segment
-from pubsub_aio.spark.streaming.stores import Store, check_store, writing
+from pubsub_aio.spark.streaming.stores import Buffer, Store, check_store, reading, writing
 
 logger = logging.getLogger("pubsub_aio.spark")
 
-_IDENTITY = "wal.json"
 _LONGEST_GAP = 60.0
 """Seconds between two batches that count; for as long as nothing comes nothing is forgotten."""
+_MOST_WAITING = 5
+"""Batches that may wait, at most; what they repeat must still be known when they are sealed."""
 _LOADS = 10
 """How often the log is read while others delete from it."""
 
@@ -67,13 +69,15 @@ class Wal:
         self._window = window
         self._max_ids = max_ids
         self._fail_on_loss = fail_on_loss
+        self._author = uuid.uuid4().hex
         self._clear()
 
     def _clear(self) -> None:
+        window = self._window + _MOST_WAITING * _LONGEST_GAP
         self._head: Manifest | None = None
-        self._seen = Seen(self._window)
+        self._seen = Seen(window)
         self._candidates = Candidates()
-        self._collector = Collector(self._window)
+        self._collector = Collector(window)
         self._sealed: set[str] = set()  # segments that may be there and are in batches
         self._chunks: dict[str, tuple[Chunk, ...]] = {}
 
@@ -88,7 +92,8 @@ class Wal:
         """
         check_store(self.store)
         made = {"wal": uuid.uuid4().hex, "subscription": subscription}
-        self.store.put_if_absent(_IDENTITY, [sealed(made)])
+        with writing(self.store):
+            self.store.put_if_absent(IDENTITY, [sealed(made)])
         there = identity_of(self.store)
         if there["subscription"] != subscription:
             raise WalError(
@@ -99,29 +104,39 @@ class Wal:
         self.load()
 
     def load(self) -> None:
-        """Read what is there; again if others have deleted some of it meanwhile."""
+        """Read what is there; again if others may have deleted some of it meanwhile.
+
+        If that fails, what was known before still is.
+        """
+        before = dict(vars(self))
+        try:
+            self._load()
+        except BaseException:
+            vars(self).update(before)
+            raise
+
+    def _load(self) -> None:
         covered = -1
         for _ in range(_LOADS):
             self._clear()
             self._load_ids()
+            is_still = self._collector.covered == covered
+            covered = self._collector.covered
             try:
-                self._load_batches()
-            except DataLossError as error:
-                is_gone = isinstance(error.__cause__, FileNotFoundError)
-                if not is_gone or covered == self._collector.covered:
-                    raise
-                covered = self._collector.covered
-            else:
+                self._load_batches(lost=self._lost if is_still else _raised)
                 break
+            except DataLossError:
+                if is_still:
+                    raise
         self._seen.forget(now=self._head.clock if self._head else 0.0)
         self.look()
 
     def _load_ids(self) -> None:
         left: set[str] = set()
-        for name in self.store.names(IDS):
+        for name in self._names(IDS):
             path = f"{IDS}/{name}"
             try:
-                ids = Ids.read(self.store.get(path))
+                ids = Ids.read(self._get(path))
             except FileNotFoundError:
                 continue  # another driver has just forgotten it
             except ValueError as error:
@@ -133,30 +148,30 @@ class Wal:
             self._collector.add_group(Group(ids.since, ids.until, ids.run.until))
             left.update(ids.segments)
         if left:
-            there = {f"{INCOMING}/{name}" for name in self.store.names(INCOMING)}
-            self.store.delete(sorted(left & there))  # a driver that died had no time to
+            there = {f"{INCOMING}/{name}" for name in self._names(INCOMING)}
+            with writing(self.store):
+                self.store.delete(sorted(left & there))  # a driver that died had no time to
 
-    def _load_batches(self) -> None:
+    def _load_batches(self, *, lost: Callable[[DataLossError], None]) -> None:
         covered = self._collector.covered
-        numbers = {int(name.removesuffix(".json")) for name in self.store.names(LOG)}
-        last = max(numbers, default=0)
+        last = max((number_of_manifest(name) for name in self._names(LOG)), default=0)
         if last <= covered and covered:
             self._head = self.manifest(covered)
         for number in range(covered + 1, last + 1):
             manifest = self.manifest(number)
-            self._append(manifest, self._run_of(manifest))
+            self._append(manifest, self._run_of(manifest, lost))
         rest = self._head.rest if self._head else None
         if rest is not None:
-            self._look_at(rest.segment, rest.start)
+            self._look_at(rest.segment, rest.start, lost)
 
-    def _run_of(self, manifest: Manifest) -> Run:
+    def _run_of(self, manifest: Manifest, lost: Callable[[DataLossError], None]) -> Run:
         """The keys of a batch, from its segments."""
         runs = [_no_keys(manifest.clock)]
         for part in manifest.parts:
             try:
                 segment = segments.load(self.store, part.segment, self.id)
             except DataLossError as error:
-                self._lost(error)
+                lost(error)
                 continue
             self._chunks[segment.name] = segment.chunks
             keys = segment.keys.between(part.start, part.stop).without(as_rows(part.drop))
@@ -172,19 +187,19 @@ class Wal:
 
     def look(self) -> None:
         """See whether others have written segments."""
-        for name in self.store.names(INCOMING):
+        for name in self._names(INCOMING):
             path = f"{INCOMING}/{name}"
             if path not in self._candidates and path not in self._sealed:
-                self._look_at(path, 0)
+                self._look_at(path, 0, self._lost)
 
-    def _look_at(self, path: str, start: int) -> None:
+    def _look_at(self, path: str, start: int, lost: Callable[[DataLossError], None]) -> None:
         try:
             self.arrived(segments.load(self.store, path, self.id), start)
         except DataLossError as error:
             if isinstance(error.__cause__, FileNotFoundError) and not start:
                 return  # another driver had it in a batch, which is done
+            lost(error)
             self._sealed.add(path)  # not to be looked at again
-            self._lost(error)
 
     def arrived(self, segment: Segment, start: int = 0) -> None:
         """A segment is durable, from that row on it is in no batch yet."""
@@ -243,21 +258,20 @@ class Wal:
         if not first:
             self.load()  # another driver was first
             return self.manifest(after + 1)
-        self._check_not_overtaken()
+        self._check_not_overtaken(manifest.seq)
         self._append(manifest, run)
         return manifest
 
-    def _check_not_overtaken(self) -> None:
-        """Refuse to go on where others have, and have even forgotten what was done here."""
-        if not self._head:
-            return
-        try:
-            self.store.get(log_name(self._head.seq))
-        except FileNotFoundError:
+    def _check_not_overtaken(self, seq: int) -> None:
+        """Refuse to go on where others have, and have even forgotten the batch of that number.
+
+        They leave the file with the ids of the last ones that they have deleted.
+        """
+        if any(last_of_ids(name) >= seq for name in self._names(IDS)):
             raise WalError(
                 f"walLocation: others have gone on with {self.store.location} since this query "
                 "was last awake: stop all but one"
-            ) from None
+            )
 
     def _next(self, limit: Limit, now: float) -> tuple[Manifest, Run]:
         head = self._head
@@ -269,9 +283,10 @@ class Wal:
         self._seen.forget(now=clock)
         if (ids := len(self._seen) + len(run)) > self._max_ids:
             raise WalError(
-                f"dedupeWindow: {ids:,} messages came within {self._window:g} s, and no more than "
-                f"{self._max_ids:,} ids may be remembered: raise dedupeMaxIds (16 bytes of the "
-                "driver's memory each), or shorten the window"
+                f"dedupeWindow: {ids:,} messages came within {self._window:g} s of the log's own "
+                f"time, in which a pause is a minute at most, and no more than {self._max_ids:,} "
+                "ids may be remembered: raise dedupeMaxIds (16 bytes of the driver's memory "
+                "each), or shorten the window"
             )
         rows = sum(part.rows for part in parts)
         manifest = Manifest(
@@ -305,10 +320,10 @@ class Wal:
         if self._head and self._head.seq == seq:
             return self._head
         try:
-            manifest = Manifest.read(self.store.get(name))
+            manifest = Manifest.read(self._get(name))
             if (manifest.wal, manifest.seq) != (self.id, seq):
                 raise ValueError(f"it is batch {manifest.seq} of the log {manifest.wal!r}")
-        except (ValueError, OSError) as error:
+        except (ValueError, FileNotFoundError) as error:
             what = "is missing" if isinstance(error, FileNotFoundError) else f"is damaged ({error})"
             raise DataLossError(
                 f"walLocation: {self.store.location}/{name} {what}. Nobody knows without it which "
@@ -317,13 +332,17 @@ class Wal:
             ) from error
         return manifest
 
-    def begin(self, seq: int) -> bool:
-        """Note that Spark has noted a batch; returns False if that was known."""
-        return self.store.put_if_absent(begun_name(seq), [b"begun"])
+    def mark(self, what: str) -> bool:
+        """Note that something has happened; returns False if others noted it before."""
+        name, author = f"{MARKS}/{what}", self._author.encode()
+        with writing(self.store):
+            if self.store.put_if_absent(name, [author]):
+                return True
+        return bytes(self._get(name)) == author  # the answer to the first try may be lost
 
-    def begun(self) -> int:
-        """The number of the last batch of which that is known; 0 if there is none."""
-        return max(map(int, self.store.names(BEGUN)), default=0)
+    def marked(self, what: str) -> bool:
+        """Whether that has happened."""
+        return what in self._names(MARKS)
 
     def pieces(self, after: int, until: int) -> Iterator[Piece]:
         """What there is to read for some batches, in the order of sequence numbers."""
@@ -351,9 +370,13 @@ class Wal:
 
         Returns:
             From time to time, what may be deleted. Have it performed, here or in another thread,
-            and tell `collected`.
+            and tell `collected` or `not_collected`.
         """
         return self._collector.due(seq)
+
+    def not_collected(self) -> None:
+        """Some of that may be left."""
+        self._collector.again()
 
     def collected(self, collection: Collection) -> None:
         """That is deleted."""
@@ -361,6 +384,20 @@ class Wal:
         self._sealed.difference_update(collection.segments)
         for name in collection.segments:
             self._chunks.pop(name, None)
+
+    # The store
+
+    def segments(self) -> list[str]:
+        """The names of the segments that are there."""
+        return self._names(INCOMING)
+
+    def _names(self, folder: str) -> list[str]:
+        with reading(self.store, folder):
+            return names_in(self.store, folder)
+
+    def _get(self, name: str) -> Buffer:
+        with reading(self.store, name):
+            return self.store.get(name)
 
 
 def identity_of(store: Store) -> dict[str, Any]:
@@ -370,12 +407,17 @@ def identity_of(store: Store) -> dict[str, Any]:
         WalError: There is none, or it cannot be read.
     """
     try:
-        return opened(store.get(_IDENTITY))
-    except (ValueError, OSError) as error:
+        with reading(store, IDENTITY):
+            return opened(store.get(IDENTITY))
+    except (ValueError, FileNotFoundError) as error:
         raise WalError(
-            f"walLocation: {store.location}/{_IDENTITY} cannot be read: {error}. Bring it back, or "
+            f"walLocation: {store.location}/{IDENTITY} cannot be read: {error}. Bring it back, or "
             "give another walLocation and checkpoint"
         ) from error
+
+
+def _raised(error: DataLossError) -> None:
+    raise error
 
 
 def _no_keys(clock: float) -> Run:

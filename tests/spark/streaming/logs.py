@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from pubsub_aio.spark.streaming import segments
-from pubsub_aio.spark.streaming.collection import INCOMING
 from pubsub_aio.spark.streaming.keys import keys_of
+from pubsub_aio.spark.streaming.layout import segment_name
 from pubsub_aio.spark.streaming.segments import SCHEMA, Segment
 from pubsub_aio.spark.streaming.stores import Buffer, Store
 from pubsub_aio.spark.streaming.wal import Wal
@@ -78,6 +78,9 @@ class MemoryStore:
             if dies:
                 raise CrashError
 
+    def sweep(self) -> None:
+        pass
+
 
 def rows(
     ids: Sequence[str], *, attributes: Sequence[dict[str, str]] | None = None
@@ -105,7 +108,7 @@ class Names:
 
     def next(self) -> str:
         self._count += 1
-        return f"{INCOMING}/{self._count:020}-test.segment"
+        return segment_name(self._count, "test")
 
 
 names = Names()
@@ -133,7 +136,11 @@ def arrive(wal: Wal, ids: Sequence[str]) -> Segment:
 def commit(wal: Wal, seq: int) -> None:
     """Batches up to that one are done, and what may be deleted is."""
     if (collection := wal.commit(seq)) is not None:
-        collection.perform(wal.store)
+        try:
+            collection.perform(wal.store)
+        except OSError:
+            wal.not_collected()
+            raise
         wal.collected(collection)
 
 

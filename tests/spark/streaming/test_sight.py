@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pubsub_aio.emulator import EmulatorThread
-from pubsub_aio.errors import WalError
+from pubsub_aio.errors import DataLossError, WalError
 from pubsub_aio.spark.streaming.fetching import fetch
 from pubsub_aio.spark.streaming.options import SourceOptions, source_options
 from pubsub_aio.spark.streaming.pieces import Piece
@@ -74,10 +75,24 @@ def test_a_log_that_cannot_be_read_is_not_taken_for_another(tmp_path: Path) -> N
 
 def test_rows_that_are_on_another_machine_are_not_taken_for_lost(tmp_path: Path) -> None:
     piece = Piece("incoming/1.segment", Chunk(0, 1, 1, ""), 0, 1, (), 0)
-    partition = PiecesPartition(0, [piece])
+    partition = PiecesPartition(0, [piece], "wal")
     partition.host = "driver-1"
     with EmulatorThread() as emulator:
         options = options_of(tmp_path, emulator)
 
         with pytest.raises(WalError, match=ELSEWHERE):
             next(read(partition, options))
+
+
+@pytest.mark.parametrize("host", ["driver-1", socket.gethostname()])
+def test_rows_that_the_driver_does_not_see_either_are_lost(tmp_path: Path, host: str) -> None:
+    wal = opened(LocalStore(tmp_path / "wal"))
+    piece = Piece("incoming/1.segment", Chunk(0, 1, 1, ""), 0, 1, (), 0)
+    partition = PiecesPartition(0, [piece], wal.id)
+    partition.host = host
+    with EmulatorThread() as emulator:
+        options = options_of(tmp_path, emulator)
+
+        with pytest.raises(DataLossError, match=r"1.segment is missing. .* failOnDataLoss"):
+            next(read(partition, options))
+        assert [*read(partition, replace(options, fail_on_data_loss=False))] == []

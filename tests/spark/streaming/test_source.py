@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyspark
 import pytest
 from pyspark.sql import Row
 from pyspark.sql.types import (
@@ -26,14 +27,14 @@ from pyspark.sql.types import (
 from pubsub_aio import AdminClient
 from pubsub_aio.emulator import EmulatorThread, VirtualClock
 from pubsub_aio.spark import PubSubAioDataSource, PubSubDataSource
-from pubsub_aio.spark.streaming import reading, source
+from pubsub_aio.spark.streaming import reading
 from tests.spark.wire import TOPIC, WITHIN, WORKER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-IS_TOLD = source._TELLS_START
+IS_TOLD = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 2)
 """Whether Spark tells the source where a query is, and supports AvailableNow: since 4.2."""
 
 ONE_BATCH = pytest.mark.skipif(

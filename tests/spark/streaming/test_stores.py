@@ -188,7 +188,7 @@ def test_many_can_be_deleted_at_once(store: Store) -> None:
         assert all(pool.map(lambda name: store.put_if_absent(name, [b""]), names))
 
     assert store.names("x") == [name.removeprefix("x/") for name in names]
-    store.delete(names)
+    store.delete([f"gone/{number}" for number in range(40)] + names)
 
     assert store.names("x") == []
 
@@ -329,6 +329,20 @@ def test_of_many_processes_one_wins(tmp_path: Path) -> None:
     for turn, won in enumerate(zip(*wins, strict=True)):
         letter = b"abcd"[won.index("1") :][:1]
         assert bytes(store.get(f"new/folder/{turn}")) == letter * 20_000
+
+
+def test_what_a_process_that_died_was_writing_is_deleted_when_it_is_old(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    store.put_if_absent("x/1", [b"x"])
+    old, new = tmp_path / "x" / ".unfinished-old", tmp_path / "x" / ".unfinished-new"
+    for path in (old, new, tmp_path / "x" / "1"):
+        path.write_bytes(b"half")
+    for path in (old, tmp_path / "x" / "1"):
+        os.utime(path, (0, 0))
+
+    check_store(store)
+
+    assert (old.exists(), new.exists(), store.names("x")) == (False, True, ["1"])
 
 
 @pytest.mark.parametrize("kind", ["s3", "gs"])

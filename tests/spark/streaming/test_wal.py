@@ -10,8 +10,9 @@ import pytest
 
 from pubsub_aio.errors import DataLossError, WalError
 from pubsub_aio.spark.streaming import collection
+from pubsub_aio.spark.streaming import wal as wal_module
 from pubsub_aio.spark.streaming.candidates import Limit
-from pubsub_aio.spark.streaming.collection import begun_name, log_name
+from pubsub_aio.spark.streaming.layout import log_name
 from pubsub_aio.spark.streaming.manifests import Manifest, Part, Waiting
 from pubsub_aio.spark.streaming.wal import Wal
 from tests.spark.streaming.logs import (
@@ -38,6 +39,12 @@ def store() -> MemoryStore:
 @pytest.fixture
 def wal(store: MemoryStore) -> Wal:
     return opened(store)
+
+
+@pytest.fixture(autouse=True)
+def forgets_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is older than the window is forgotten, although batches may wait that repeat it."""
+    monkeypatch.setattr(wal_module, "_MOST_WAITING", 0)
 
 
 @pytest.fixture
@@ -357,8 +364,9 @@ def test_more_ids_than_may_be_remembered_are_an_error(store: MemoryStore) -> Non
         wal.seal(1, ALL, now=NOW)
 
     assert str(caught.value) == (
-        "dedupeWindow: 6 messages came within 50 s, and no more than 5 ids may be remembered: "
-        "raise dedupeMaxIds (16 bytes of the driver's memory each), or shorten the window"
+        "dedupeWindow: 6 messages came within 50 s of the log's own time, in which a pause is a "
+        "minute at most, and no more than 5 ids may be remembered: raise dedupeMaxIds (16 bytes "
+        "of the driver's memory each), or shorten the window"
     )
     raised = opened(store, window=50.0, max_ids=6)
     seal(raised, 1)
@@ -449,12 +457,10 @@ def test_what_is_older_than_the_window_is_deleted(
     for seq in range(20):
         arrive(wal, [str(seq)])
         seal(wal, seq, now=NOW + 60 * seq)
-        wal.begin(seq + 1)
         commit(wal, seq)
 
     assert store.names("ids")[0] == f"{18:020}-{18:020}.ids"
     assert [int(name.removesuffix(".json")) for name in store.names("log")] == [18, 19, 20]
-    assert [int(name) for name in store.names("begun")] == [18, 19, 20]
     assert opened(store, window=100.0).seq == 20
 
 
@@ -697,14 +703,15 @@ def test_a_segment_of_another_log_is_no_part_of_this(wal: Wal, store: MemoryStor
         wal.look()
 
 
-def test_what_spark_has_begun_is_remembered(store: MemoryStore) -> None:
-    wal = opened(store)
-    before = wal.begun()
-    for seq in (1, 2, 2):
-        wal.begin(seq)
+def test_what_has_happened_once_is_remembered(store: MemoryStore) -> None:
+    first, second = opened(store), opened(store)
 
-    assert (before, opened(store).begun()) == (0, 2)
-    assert begun_name(2) in store.files
+    assert not first.marked("begun")
+    assert first.mark("begun")
+    assert first.mark("begun")  # as if the answer had been lost
+    assert not second.mark("begun")
+    assert opened(store).marked("begun")
+    assert not opened(store).marked("sought")
 
 
 def test_pieces_of_several_batches_come_in_the_order_of_their_numbers(wal: Wal) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 from hypothesis import settings
@@ -17,7 +17,9 @@ from hypothesis.stateful import (
 
 from pubsub_aio.errors import WalError
 from pubsub_aio.spark.streaming import collection
+from pubsub_aio.spark.streaming import wal as wal_module
 from pubsub_aio.spark.streaming.candidates import Limit
+from pubsub_aio.spark.streaming.stores import Buffer
 from pubsub_aio.spark.streaming.wal import Wal
 from tests.spark.streaming.logs import (
     NOW,
@@ -33,14 +35,60 @@ DRIVERS = st.integers(0, 1)
 SMALL = st.integers(1, 7)
 
 
+class FaultyStore(MemoryStore):
+    """A store that may also fail once, or lose an answer, and go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fails_in: int | None = None
+        """So many operations from now."""
+        self.loses_in: int | None = None
+        """So many puts from now."""
+        self.faults = 0
+
+    def _may_fail(self) -> None:
+        if self.fails_in is not None:
+            self.fails_in -= 1
+            if self.fails_in < 0:
+                self.fails_in = None
+                self.faults += 1
+                raise OSError("try later")
+
+    def put_if_absent(self, name: str, parts: Sequence[Buffer]) -> bool:
+        self._may_fail()
+        absent = super().put_if_absent(name, parts)
+        if self.loses_in is not None:
+            self.loses_in -= 1
+            if self.loses_in < 0:
+                self.loses_in = None
+                return False  # it was put, and tried again
+        return absent
+
+    def get(self, name: str) -> Buffer:
+        self._may_fail()
+        return super().get(name)
+
+    def names(self, folder: str) -> list[str]:
+        self._may_fail()
+        return super().names(folder)
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in [*names]:
+            self._may_fail()
+            super().delete([name])
+
+
 class Model(RuleBasedStateMachine):
-    """Two drivers of one query share a log and a checkpoint; either may die at any operation."""
+    """Two drivers of one query share a log and a checkpoint.
+
+    Either may die at any operation, and the store may fail at any.
+    """
 
     window = 10_000.0  # longer than any history
 
     def __init__(self) -> None:
         super().__init__()
-        self.store = MemoryStore()
+        self.store = FaultyStore()
         self.drivers: list[Wal | None] = [None, None]
         self.now = NOW
         self.published = 0
@@ -53,15 +101,18 @@ class Model(RuleBasedStateMachine):
     def driver(self, number: int) -> Wal:
         wal = self.drivers[number]
         if wal is None:
-            self.store.dies_in = None
+            self.store.dies_in = self.store.fails_in = self.store.loses_in = None
             wal = self.drivers[number] = opened(self.store, window=self.window)
         return wal
 
     def mortal(self, number: int, action: Callable[[Wal], None]) -> None:
+        driver, faults = self.driver(number), self.store.faults
         try:
-            action(self.driver(number))
+            action(driver)
         except CrashError:
             self.drivers[number] = None
+        except (WalError, OSError):
+            assert self.store.faults > faults  # it was told, and the driver goes on
 
     # What happens
 
@@ -114,9 +165,12 @@ class Model(RuleBasedStateMachine):
         """A driver that was asleep goes on where it was, whatever others did."""
 
         def sealed(wal: Wal) -> None:
+            faults = self.store.faults
             try:
                 self.sealed(wal, wal.seq, Limit(rows=3))
             except WalError:
+                if self.store.faults > faults:
+                    raise
                 self.drivers[number] = None  # others have gone on
                 assert wal.seq < self.noted
 
@@ -149,6 +203,14 @@ class Model(RuleBasedStateMachine):
     def die_soon(self, operations: int, after: bool) -> None:
         self.store.dies_in, self.store.dies_after = operations, after
 
+    @rule(operations=st.integers(0, 12))
+    def fail_soon(self, operations: int) -> None:
+        self.store.fails_in = operations
+
+    @rule(puts=st.integers(0, 2))
+    def lose_an_answer_soon(self, puts: int) -> None:
+        self.store.loses_in = puts
+
     def same(self, wal: Wal, seq: int) -> None:
         if seq >= self.noted:  # what is before it may be deleted
             found = read(wal, seq)
@@ -165,7 +227,7 @@ class Model(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """A driver that lives on has every message that was kept, once."""
-        self.store.dies_in = None
+        self.store.dies_in = self.store.fails_in = self.store.loses_in = None
         wal = opened(self.store, window=self.window)
         while (manifest := wal.seal(self.noted, Limit(rows=5), now=self.now)) is not None:
             self.same(wal, manifest.seq)
@@ -192,8 +254,9 @@ class Forgetful(Model):
 def test_every_message_that_was_kept_is_in_one_batch(
     machine: type[Model], group: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """H10: whatever dies, races and comes again."""
+    """H10: whatever dies, fails, races and comes again."""
     monkeypatch.setattr(collection, "_GROUP_BATCHES", group)
+    monkeypatch.setattr(wal_module, "_MOST_WAITING", 0)
     run_state_machine_as_test(
         machine, settings=settings(max_examples=100, stateful_step_count=50, deadline=None)
     )
