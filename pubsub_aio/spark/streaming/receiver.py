@@ -109,7 +109,7 @@ class Receiver:
         self._delete_then = False
         self._stop: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._run, name="pubsub-aio receiver", daemon=True)
-        self.error: BaseException | None = None
+        self.error: Exception | None = None
         """Why it has ended by itself."""
 
     def start(self) -> None:
@@ -142,8 +142,10 @@ class Receiver:
     def _run(self) -> None:
         try:
             asyncio.run(self._receive())
-        except BaseException as error:  # noqa: BLE001 - it is raised by whoever asks next
+        except Exception as error:  # noqa: BLE001 - it is raised by whoever asks next
             self.error = error
+        except BaseException as error:  # noqa: BLE001 - as well, and Spark only knows of the others
+            self.error = RuntimeError(f"the receiver has ended: {error!r}")
         finally:
             self._started.set()
             self._keeper.release()

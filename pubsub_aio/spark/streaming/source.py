@@ -37,6 +37,9 @@ except ImportError:  # before 4.2
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
         """Spark asks nobody for it."""
 
+    class ReadAllAvailable:  # type: ignore[no-redef]
+        """Spark gives no limit."""
+
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -407,5 +407,5 @@ def test_a_receiver_that_has_ended_is_noticed_however_it_has(tmp_path: Path) -> 
     receiver._thread.start()
     receiver._thread.join(WITHIN)
 
-    with pytest.raises(asyncio.CancelledError):
+    with pytest.raises(RuntimeError, match=r"the receiver has ended: CancelledError\(\)"):
         kept.intake.latest(0, everything=False, patient=False)

@@ -1,4 +1,4 @@
-"""The source on a standalone cluster of a master and two workers, one of whose executors dies."""
+"""The source on a standalone cluster of two workers, and on local-cluster: an executor dies."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ def arguments(cluster: Cluster) -> tuple[str, ...]:
     return ("--master", cluster.url, *told)
 
 
+KILLED = "an executor, in the middle of a read"
+
+
 def test_each_message_is_there_once_though_an_executor_is_killed_in_a_read(tmp_path: Path) -> None:
     with standalone_cluster(tmp_path / "cluster") as cluster, EmulatorThread() as emulator:
         folder = tmp_path / "query"
@@ -27,6 +30,16 @@ def test_each_message_is_there_once_though_an_executor_is_killed_in_a_read(tmp_p
         told = [log.read_text().count("wal is a folder, and the master is spark:") for log in logs]
 
     assert compare(crashes.published, found) == []
-    assert crashes.kills["an executor, in the middle of a read"] == 1
+    assert crashes.kills[KILLED] == 1
     assert crashes.kills["a fetch task, segment durable and not acked"] == 1
     assert sum(told) > 0
+
+
+def test_each_message_is_there_once_with_executors_of_a_local_cluster(tmp_path: Path) -> None:
+    with EmulatorThread() as emulator:
+        crashes = Crashes(tmp_path, emulator, share=500)
+        crashes.executor_while_reading()
+        found = crashes.drain()
+
+    assert compare(crashes.published, found) == []
+    assert crashes.kills[KILLED] == 1
