@@ -203,12 +203,27 @@ def _sigint_kept() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _no_fork() -> Iterator[None]:
-    """Have the JVM started without a fork, which gRPC does not survive where it is in use."""
+    """Have the JVM started without a fork, which gRPC does not survive where it is in use.
+
+    If that is interrupted the JVM is killed: it would be there for ever, and nobody's.
+    """
     starting: Any = java_gateway  # there is no public way
     before = starting.Popen
-    starting.Popen = _spawned
+    started: list[subprocess.Popen[bytes]] = []
+
+    def spawn(command: Sequence[str], **others: Any) -> subprocess.Popen[bytes]:
+        started.append(process := _spawned(command, **others))
+        return process
+
+    starting.Popen = spawn
     try:
         yield
+    except BaseException:
+        if not SparkContext._gateway:  # noqa: SLF001 - no public name tells
+            for process in started:
+                process.kill()
+                process.wait()
+        raise
     finally:
         starting.Popen = before
 

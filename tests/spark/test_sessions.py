@@ -251,6 +251,33 @@ def test_the_jvm_is_started_without_a_fork_and_ignores_interrupts() -> None:
     assert (ran.returncode, ran.stdout) == (0, ""), ran.stderr
 
 
+INTERRUPTED = """
+import os, signal, threading
+import psutil
+from pubsub_aio.spark import sessions
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also in the background
+spawned = sessions._spawned
+
+def interrupted(*command, **others):
+    process = spawned(*command, **others)
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()  # a JVM takes longer
+    return process
+
+sessions._spawned = interrupted
+try:
+    sessions.session()
+except KeyboardInterrupt:
+    print([child.name() for child in psutil.Process().children(recursive=True)])
+"""
+
+
+def test_a_start_that_is_interrupted_leaves_no_jvm() -> None:
+    ran = run(INTERRUPTED)
+
+    assert (ran.returncode, ran.stdout) == (0, "[]\n"), ran.stderr
+
+
 OWN_SETTINGS = """
 import os, signal, socket, time
 from concurrent.futures import ThreadPoolExecutor
