@@ -55,6 +55,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7, help="interleaved turns of each source")
     rounds = parser.parse_args().rounds
     spark = session()
+    spark.sparkContext.setLogLevel("OFF")  # it tells at length that queries were stopped
     for source in (PubSubDataSource, Tuples):
         spark.dataSource.register(source)
     with EmulatorThread() as emulator, tempfile.TemporaryDirectory() as folder:

@@ -67,7 +67,7 @@ class Intake:
         self._everything = False  # whether the next batch has all there is
         self._keeping = False
         self._held_since = math.inf  # when the oldest was published that waits for room
-        self._begun = False
+        self._owner: str | None = None  # the query that has begun with the log
         self._first_at: float | None = None  # when the oldest that waits came
         self._until = 0.0  # what was published later does not prolong AvailableNow
         self._came_at = self._looked_at = 0.0
@@ -80,7 +80,7 @@ class Intake:
     def open(self) -> None:
         """Read the log, without receiving anything."""
         self.wal.open(self._subscription)
-        self._begun = self.wal.marked(_BEGUN)
+        self._owner = self.wal.marked(_BEGUN)
 
     def start(self, *, ends: bool) -> None:
         """Begin to receive, unless it has begun.
@@ -106,7 +106,7 @@ class Intake:
         self._receiver.start()
         self._came_at = self._looked_at = time.monotonic()
         if options.start_at is not None:
-            self.wal.mark(_SOUGHT)
+            self.wal.mark(_SOUGHT, self.wal.id)
 
     def finish(self) -> None:
         """All has come: give back what came too late, and delete the subscription if asked to."""
@@ -183,8 +183,6 @@ class Intake:
             patient: Whether to wait for messages until none comes any more.
         """
         with self._changed:
-            if self._begun and not after:
-                raise self._taken()
             if after >= self.wal.seq:
                 self._look(_LOOK_EVERY)
                 self._everything = everything
@@ -248,25 +246,25 @@ class Intake:
             self._until = time.time()
             self._came_at = time.monotonic()
 
-    def begin(self, *, is_new: bool) -> None:
-        """Note that Spark has noted the first batch.
-
-        Args:
-            is_new: Whether the query is: it has asked for that batch in this process.
+    def begin(self, query: str) -> None:
+        """Spark has noted a batch: from now on the log is that of this query.
 
         Raises:
-            WalError: The query is new, and others have begun with the log.
+            WalError: Another has begun with it.
         """
-        if not self.wal.mark(_BEGUN) and is_new:
-            raise self._taken()
-        self._begun = True
+        if self._owner is None:
+            self._owner = self.wal.mark(_BEGUN, query)
+        self.check_owner(query)
 
-    def _taken(self) -> WalError:
-        return WalError(
-            f"walLocation: {self.wal.store.location} belongs to another query, which has come to "
-            f"batch {self.wal.seq}: go on with the checkpoint of that query, or give this one a "
-            "walLocation of its own"
-        )
+    def check_owner(self, query: str) -> None:
+        """Refuse a log with which another query has begun."""
+        if self._owner not in (None, query):
+            raise WalError(
+                f"walLocation: {self.wal.store.location} belongs to another query, which has come "
+                f"to batch {self.wal.seq}: go on with the checkpoint of that query, or give this "
+                "one a walLocation of its own. A query without a checkpointLocation is another "
+                "one each time, and so is each load() of one query"
+            )
 
     def pieces(self, after: int, until: int) -> list[Piece]:
         """What there is to read. The next batch is sealed meanwhile, if it will be a full one."""

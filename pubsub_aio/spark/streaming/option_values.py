@@ -29,6 +29,9 @@ _UNITS = {
 }
 _BYTES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
+_HERE = re.compile(r"(localhost|127\.[\d.]+|\[::1]):\d+$")
+"""Addresses at which there is no Google, but an emulator."""
+
 SPARKS_OWN = ("path", "checkpointlocation", "queryname", "outputmode")
 """What Spark passes along with the options that were meant for us."""
 
@@ -60,7 +63,7 @@ class Given:
             if (lower := name.lower()) in names:
                 self._values[names[lower]] = str(value).strip()
             elif lower not in SPARKS_OWN:
-                raise _unknown(name, names, {k.lower(): v for k, v in (others or {}).items()})
+                raise _unknown(name, names, others or {})
 
     def __contains__(self, name: str) -> bool:
         return name in self._values
@@ -73,6 +76,15 @@ class Given:
         """One that must be given."""
         if not (value := self.text(name)):
             raise ConfigError(f'{name} is missing: give .option("{name}", "{example}")')
+        return value
+
+    def resource(self, name: str, kind: Literal["topics", "subscriptions"]) -> str:
+        """The name of a resource, short or in full; one that must be given."""
+        value = self.needed(name, f"projects/PROJECT/{kind}/NAME")
+        parts = value.split("/")
+        is_full = len(parts) == 4 and (parts[0], parts[2]) == ("projects", kind) and all(parts)
+        if len(parts) > 1 and not is_full:
+            raise ConfigError(f"{name} must be NAME or projects/PROJECT/{kind}/NAME, not {value!r}")
         return value
 
     def whole(self, name: str, default: int, *, least: int = 1) -> int:
@@ -127,9 +139,14 @@ class Given:
         file, inline = self.text("credentialsFile"), self.text("credentials")
         if file and inline:
             raise ConfigError("credentials: give it or credentialsFile, not both")
+        endpoint = self.text("endpoint")
+        if _HERE.match(endpoint):
+            raise ConfigError(
+                f"endpoint: an emulator on this machine is http://{endpoint}, not {endpoint!r}"
+            )
         return ConnectionOptions(
             project=self.text("project") or None,
-            endpoint=self.text("endpoint") or None,
+            endpoint=endpoint or None,
             transport="rest" if self.choice("transport", "grpc", "rest") == "rest" else "grpc",
             credentials_file=file,
             credentials=inline,
@@ -137,8 +154,9 @@ class Given:
 
 
 def _unknown(name: str, names: Mapping[str, str], others: Mapping[str, str]) -> ConfigError:
-    if name.lower() in others:
-        return ConfigError(f"{name}: there is no such option here: {others[name.lower()]}")
+    for other, what in others.items():  # Spark hands names over in lower case
+        if name.lower() == other.lower():
+            return ConfigError(f"{other}: there is no such option here: {what}")
     close = difflib.get_close_matches(name.lower(), names, n=1)
     meant = (
         f"did you mean {names[close[0]]}?" if close else f"there are {', '.join(names.values())}"

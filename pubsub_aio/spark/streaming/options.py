@@ -20,7 +20,7 @@ NAMES = (
     *("failOnDataLoss", "availableNowIdle", *CONNECTION),
 )
 
-DATABRICKS = {
+_DATABRICKS = {
     "subscriptionId": "give subscription",
     "projectId": "give project",
     "topicId": "give topic",
@@ -29,9 +29,24 @@ DATABRICKS = {
     "clientId": "give credentialsFile, the path of a JSON key",
     "privateKey": "give credentialsFile, the path of a JSON key",
     "privateKeyId": "give credentialsFile, the path of a JSON key",
-    "serviceCredential": "give credentialsFile, the path of a JSON key",
+    "serviceCredential": "credentials are those of the machine, or give credentialsFile",
 }
-"""What Databricks' source calls them."""
+_KAFKA = {
+    "subscribe": "give subscription",
+    "maxOffsetsPerTrigger": "give maxRowsPerTrigger",
+    "minOffsetsPerTrigger": "give minRowsPerTrigger",
+    "minPartitions": "give numPartitions",
+    "startingOffsets": "a new query has what the subscription has not delivered, and "
+    "startingTimestamp or startingSnapshot seek",
+    "endingOffsets": "use .trigger(availableNow=True)",
+    "includeHeaders": "attributes are always there",
+    "groupIdPrefix": "queries of one subscription share its messages",
+    "kafka.group.id": "queries of one subscription share its messages",
+    "kafka.bootstrap.servers": "give project, and endpoint where it is not the usual one",
+}
+
+OTHERS = _DATABRICKS | _KAFKA
+"""What Databricks' source and Kafka's call them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +87,8 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
     Raises:
         ConfigError: One is missing, or cannot be.
     """
-    given, default = Given(options, NAMES, DATABRICKS), DEFAULTS
-    subscription = given.needed("subscription", "projects/PROJECT/subscriptions/NAME")
+    given, default = Given(options, NAMES, OTHERS), DEFAULTS
+    subscription = given.resource("subscription", "subscriptions")
     create = given.flag("createSubscription", default=default.create)
     topic = given.text("topic")
     if create and not topic:

@@ -79,7 +79,8 @@ def read(partition: Any, options: SourceOptions) -> Iterator[pa.RecordBatch]:
                 check_same_log(store, partition.wal, partition.host)
             if options.fail_on_data_loss:
                 raise
-            logger.warning("%s", error)
+            rows = piece.stop - piece.start - sum(count for _, count in piece.drop)
+            logger.warning("%s", segments.left_out(error, rows))
             continue
         yield rows_of(chunk, piece, options.event_time_attribute)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pubsub_aio.config import CALL_TIMEOUT, MIB, FlowControl, ShutdownPolicy
-from pubsub_aio.errors import ConfigError
+from pubsub_aio.errors import ConfigError, NotFoundError
 from pubsub_aio.spark.streaming.options import SourceOptions
 from pubsub_aio.subscriber.client import SubscriberClient
 
@@ -22,6 +23,10 @@ SEGMENT_BYTES = 32 * MIB
 _LATENCY = 0.2  # seconds that a message waits for others of its segment
 _WITH_FETCHERS = 1_000  # messages that the driver holds where tasks fetch
 _SHUTDOWN = ShutdownPolicy(timeout=10.0)
+_GONE = (
+    "create the subscription again, and start the query again; what it has received is in its log"
+)
+_NEVER_WAS = "create it, or correct the name"
 
 
 class Keeper(Protocol):
@@ -171,7 +176,8 @@ class Receiver:
                 waiting.cancel()
                 for end in (failed, live):
                     if end.done():
-                        end.result()
+                        with _missing(options.subscription, _GONE):
+                            end.result()
         if self._delete_then:
             await self._delete()
 
@@ -180,13 +186,29 @@ class Receiver:
         if options.create:
             await client.create_subscription(options.subscription, options.topic)
         if self._seek and options.start_at is not None:
-            await client.seek(options.subscription, options.start_at)
+            is_time = isinstance(options.start_at, datetime)
+            what = options.subscription if is_time else f"startingSnapshot {options.start_at}"
+            with _missing(what, _NEVER_WAS):
+                await client.seek(options.subscription, options.start_at)
 
     async def _delete(self) -> None:
         from pubsub_aio.admin import AdminClient
 
         async with AdminClient(**self._options.connection.arguments()) as admin:
             await admin.delete_subscription(self._options.subscription)
+
+
+@contextlib.contextmanager
+def _missing(what: str, remedy: str) -> Iterator[None]:
+    """Say what to do about something that the service does not have.
+
+    Raises:
+        ConfigError: It has not.
+    """
+    try:
+        yield
+    except NotFoundError as error:
+        raise ConfigError(f"{what}: there is none (any more): {remedy} ({error})") from error
 
 
 def _most_of_the_driver(options: SourceOptions) -> int:

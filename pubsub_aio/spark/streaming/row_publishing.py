@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pubsub_aio.config import QueueLimit
-from pubsub_aio.errors import ConfigError, PubSubError
+from pubsub_aio.errors import ConfigError, NotFoundError, PubSubError
 from pubsub_aio.publisher.client import PublisherClient
 from pubsub_aio.publisher.flight import Flight
 from pubsub_aio.publisher.listening import PublisherListener
@@ -64,6 +64,10 @@ class RowPublisher:
                 batch = await _next_of(batches)
             while self._unconfirmed:
                 await self._confirm_oldest()
+        except NotFoundError as error:
+            raise ConfigError(
+                f"topic: there is no {self._options.topic}: create it, or give another ({error})"
+            ) from error
         except PubSubError as error:
             error.add_note(f"This was while {self._where} was written to {self._options.topic}.")
             raise

@@ -43,6 +43,10 @@ CHUNK_BYTES = 8 * MIB
 _MAGIC = b"psaioseg"
 _VERSION = 1
 _PREFIX = struct.Struct("<8sIQ")
+_ONLY_COPY = (
+    ". It is the only copy of messages that were acknowledged: bring it back, or set the option "
+    "failOnDataLoss to false to go on without them"
+)
 _FIRST_READ = 64 * 1024
 _ALIGNED = 64  # as Arrow wants it
 
@@ -183,11 +187,18 @@ def read_chunk(store: Store, name: str, chunk: Chunk) -> pa.RecordBatch:
 def damaged(store: Store, name: str, error: Exception) -> DataLossError:
     """What is raised for a file of the log that cannot be used."""
     what = "is missing" if isinstance(error, FileNotFoundError) else f"is damaged ({error})"
-    return DataLossError(
-        f"walLocation: {store.location}/{name} {what}. It is the only copy of messages that were "
-        "acknowledged: bring it back, or set the option failOnDataLoss to false to go on without "
-        "them"
-    )
+    return DataLossError(f"walLocation: {store.location}/{name} {what}{_ONLY_COPY}")
+
+
+def left_out(error: DataLossError, rows: int | None = None) -> str:
+    """What is logged where `failOnDataLoss` is false.
+
+    Args:
+        error: What would be raised otherwise.
+        rows: How many messages are lost, if that is known.
+    """
+    many = "its messages" if rows is None else f"{rows:,} of its messages"
+    return f"{str(error).removesuffix(_ONLY_COPY)}: {many} are left out, as failOnDataLoss is false"
 
 
 def checksum(part: Buffer) -> str:

@@ -23,7 +23,7 @@ OTHERS = {
     "clientId": "give credentialsFile, the path of a JSON key",
     "privateKey": "give credentialsFile, the path of a JSON key",
     "privateKeyId": "give credentialsFile, the path of a JSON key",
-    "serviceCredential": "give credentialsFile, the path of a JSON key",
+    "serviceCredential": "credentials are those of the machine, or give credentialsFile",
 }
 """What others call them."""
 
@@ -65,7 +65,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     """
     given, default = Given(options, NAMES, OTHERS), DEFAULTS
     made = SinkOptions(
-        topic=given.needed("topic", "projects/PROJECT/topics/NAME"),
+        topic=given.resource("topic", "topics"),
         connection=given.connection(),
         data_column=_column(given, "dataColumn", default.data_column),
         attributes_column=_column(given, "attributesColumn", default.attributes_column),

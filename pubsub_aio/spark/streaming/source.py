@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import socket
+import uuid
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from pubsub_aio.errors import ConfigError, MissingExtraError, WalError
-from pubsub_aio.spark.streaming.options import SourceOptions, source_options
+from pubsub_aio.errors import (
+    ConfigError,
+    MissingExtraError,
+    PubSubError,
+    UnsupportedError,
+    WalError,
+)
+from pubsub_aio.spark.streaming.options import DEFAULTS, SourceOptions, source_options
 
 try:
     from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -76,10 +83,20 @@ class PubSubDataSource(DataSource):
         """The columns of what is read."""
         return columns(source_options(self.options))
 
+    def reader(self, schema: StructType) -> NoReturn:  # noqa: ARG002 - Spark's own
+        """Refuse `spark.read`."""
+        raise UnsupportedError(
+            "spark.read: a subscription has no end; use spark.readStream with "
+            ".trigger(availableNow=True)"
+        )
+
     def streamReader(self, schema: StructType) -> PubSubStreamReader:
         """What Spark reads with."""
-        options = source_options(self.options)
-        _check_schema(schema, columns(options))
+        try:
+            options = source_options(self.options)
+            _check_schema(schema, columns(options))
+        except PubSubError as error:
+            return RefusingReader(error)
         return PubSubStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> PubSubWriter:  # noqa: FBT001 - Spark's
@@ -145,8 +162,8 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._intake: Intake | None = None
+        self._query = uuid.uuid4().hex  # until Spark tells that of the checkpoint
         self._at = 0  # the last batch that Spark is known to have noted
-        self._is_new = False  # whether Spark has asked for the first batch
         self._patient = False
         self._finished = False
 
@@ -163,7 +180,9 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins."""
-        return {"seq": 0, "wal": self._opened().wal.id}
+        from pubsub_aio.spark.streaming.manifests import Waiting
+
+        return self._told(None, Waiting())
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """The limit that latestOffset is given; other limits are known here alone."""
@@ -181,15 +200,14 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Before 4.2 Spark tells neither where it is, nor that it wants all there is and no more.
         """
-        after = self._at if start is None else self._seq(start)
-        self._is_new = self._is_new or not after
+        after = self._at if start is None else self._known(start)
         if start is None:
             last = self._all(after) if self._wants_all() else self._next(after)
-            return self._offset_at(after) if last is None else _offset(last)
+            return self._offset_at(after) if last is None else self._offset(last)
         if self._finished:
             return start
         last = self._all(after) if isinstance(limit, ReadAllAvailable) else self._next(after)
-        return start if last is None else _offset(last)
+        return start if last is None else self._offset(last)
 
     def _wants_all(self) -> bool:
         """Whether it is the first batch of a query that was told so by an option."""
@@ -198,6 +216,7 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _next(self, after: int) -> Manifest | None:
         """One batch more."""
         intake, ends = self._opened(), self._patient and not self._finished
+        intake.check_owner(self._query)
         intake.start(ends=ends)
         manifest = intake.latest(after, everything=False, patient=ends)
         if ends and manifest is None:
@@ -209,6 +228,7 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         intake = self._opened()
         if not self._patient:
             self.prepareForTriggerAvailableNow()
+        intake.check_owner(self._query)
         intake.start(ends=True)
         last = None
         while batch := intake.latest(last.seq if last else after, everything=True, patient=True):
@@ -221,7 +241,7 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._opened().finish()
 
     def _offset_at(self, seq: int) -> dict[str, Any]:
-        return _offset(self._opened().wal.manifest(seq)) if seq else self.initialOffset()
+        return self._offset(self._opened().wal.manifest(seq)) if seq else self.initialOffset()
 
     def _seq(self, offset: dict[str, Any]) -> int:
         wal = self._opened().wal
@@ -233,10 +253,32 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return int(offset["seq"])
 
+    def _known(self, offset: dict[str, Any]) -> int:
+        """The number of an offset that is in the checkpoint, by which the query is known."""
+        seq = self._seq(offset)
+        self._query = offset["query"]
+        return seq
+
+    def _offset(self, manifest: Manifest) -> dict[str, Any]:
+        return self._told(manifest, manifest.waiting)
+
+    def _told(self, last: Manifest | None, waiting: Waiting) -> dict[str, Any]:
+        """An offset; all but the first three are for people."""
+        return {
+            "seq": last.seq if last else 0,
+            "wal": self._opened().wal.id,
+            "query": self._query,
+            "rows": last.rows if last else 0,
+            "duplicatesDropped": last.duplicates if last else 0,
+            "backlogRows": waiting.rows,
+            "segmentsWaiting": waiting.segments,
+        }
+
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """How it goes, for `query.lastProgress`."""
-        wal, waiting = self._opened().wal, self._opened().waiting
-        return _told(wal.id, wal.last, waiting) | {"backlogBytes": waiting.size}
+        intake = self._opened()
+        waiting = intake.waiting
+        return self._told(intake.wal.last, waiting) | {"backlogBytes": waiting.size}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch, which Spark has noted by now.
@@ -245,10 +287,10 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         from pubsub_aio.spark.streaming.reading import shared_out
 
-        intake, after, until = self._opened(), self._seq(start), self._seq(end)
+        intake, after, until = self._opened(), self._seq(start), self._known(end)
         wal = intake.wal.id
-        if until and not after:
-            intake.begin(is_new=self._is_new)
+        if until:
+            intake.begin(self._query)
         self._at = until
         pieces = intake.pieces(after, until)
         tasks: list[InputPartition] = [*shared_out(pieces, self._options, wal)]
@@ -283,17 +325,15 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read(partition, self._options)
 
 
-def _offset(manifest: Manifest) -> dict[str, Any]:
-    return _told(manifest.wal, manifest, manifest.waiting)
+class RefusingReader(PubSubStreamReader):
+    """Raises what is wrong at the first call.
 
+    What `streamReader` itself raises, Spark buries under an error of its own.
+    """
 
-def _told(wal: str, last: Manifest | None, waiting: Waiting) -> dict[str, Any]:
-    """An offset; all but the first two are for people."""
-    return {
-        "seq": last.seq if last else 0,
-        "wal": wal,
-        "rows": last.rows if last else 0,
-        "duplicatesDropped": last.duplicates if last else 0,
-        "backlogRows": waiting.rows,
-        "segmentsWaiting": waiting.segments,
-    }
+    def __init__(self, error: PubSubError) -> None:
+        super().__init__(DEFAULTS)
+        self._error = error
+
+    def _opened(self) -> NoReturn:
+        raise self._error

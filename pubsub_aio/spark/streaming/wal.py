@@ -69,7 +69,6 @@ class Wal:
         self._window = window
         self._max_ids = max_ids
         self._fail_on_loss = fail_on_loss
-        self._author = uuid.uuid4().hex
         self._clear()
 
     def _clear(self) -> None:
@@ -181,7 +180,7 @@ class Wal:
     def _lost(self, error: DataLossError) -> None:
         if self._fail_on_loss:
             raise error
-        logger.warning("%s", error)
+        logger.warning("%s", segments.left_out(error))
 
     # Arrival
 
@@ -332,17 +331,24 @@ class Wal:
             ) from error
         return manifest
 
-    def mark(self, what: str) -> bool:
-        """Note that something has happened; returns False if others noted it before."""
-        name, author = f"{MARKS}/{what}", self._author.encode()
+    def mark(self, what: str, by: str) -> str:
+        """Note that something has happened; returns by whom, who may have been another."""
+        name = f"{MARKS}/{what}"
         with writing(self.store):
-            if self.store.put_if_absent(name, [author]):
-                return True
-        return bytes(self._get(name)) == author  # the answer to the first try may be lost
+            self.store.put_if_absent(name, [sealed({"by": by})])
+        return self._who(name)
 
-    def marked(self, what: str) -> bool:
-        """Whether that has happened."""
-        return what in self._names(MARKS)
+    def marked(self, what: str) -> str | None:
+        """By whom that was noted; None if it has not happened."""
+        return self._who(f"{MARKS}/{what}") if what in self._names(MARKS) else None
+
+    def _who(self, name: str) -> str:
+        try:
+            return str(opened(self._get(name))["by"])
+        except (KeyError, ValueError) as error:
+            raise WalError(
+                f"walLocation: {self.store.location}/{name} is damaged ({error}): bring it back"
+            ) from error
 
     def pieces(self, after: int, until: int) -> Iterator[Piece]:
         """What there is to read for some batches, in the order of sequence numbers."""

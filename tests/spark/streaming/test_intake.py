@@ -47,7 +47,7 @@ class Driver:
 
     def next(self, start: Offset) -> Offset:
         """The next batch, as soon as there is one."""
-        while (end := self.reader.latestOffset(start)) == start:
+        while (end := self.reader.latestOffset(start))["seq"] == start["seq"]:
             _PAUSE.wait(0.01)
         return end
 
@@ -119,8 +119,7 @@ def test_before_4_2_the_first_batch_may_come_again(
 
     second = Driver(emulator, tmp_path)
     assert second.rows(one, one) == []
-    assert second.reader.initialOffset() == start
-    assert second.rows(start, one) == [b"a"]
+    assert second.rows(second.reader.initialOffset(), one) == [b"a"]
     second.end()
 
 
@@ -137,21 +136,37 @@ def test_a_log_that_was_begun_is_refused_to_a_new_query(
     first.end()
 
     second = Driver(emulator, tmp_path)
+    start = second.reader.initialOffset()
     with pytest.raises(WalError, match="belongs to another query, which has come to batch 1"):
         second.reader.latestOffset(start if told else None)
+    assert emulator.streams() == []
     second.end()
 
 
 def test_of_two_new_queries_one_has_the_log(emulator: EmulatorThread, tmp_path: Path) -> None:
+    """Also after restarts: each is known by what its checkpoint has."""
     first, second = Driver(emulator, tmp_path), Driver(emulator, tmp_path)
-    start = first.reader.initialOffset()
+    start, other_start = first.reader.initialOffset(), second.reader.initialOffset()
     publish(emulator, b"a")
-    one = first.next(start)
-    assert second.next(start)["seq"] == 1
+    one, other_one = first.next(start), second.next(other_start)
+    assert one["seq"] == other_one["seq"] == 1
 
     assert first.rows(start, one) == [b"a"]
     with pytest.raises(WalError, match="belongs to another query"):
-        second.rows(start, one)
+        second.rows(other_start, other_one)
+    first.end()
+    second.end()
+
+    first, second = Driver(emulator, tmp_path), Driver(emulator, tmp_path)
+    assert first.rows(first.reader.initialOffset(), one) == [b"a"]
+    for ask in (
+        lambda: second.rows(other_one, other_one),
+        lambda: second.rows(second.reader.initialOffset(), other_one),
+        lambda: second.reader.latestOffset(other_one),
+    ):
+        with pytest.raises(WalError, match="belongs to another query"):
+            ask()
+    assert emulator.streams() == []
     first.end()
     second.end()
 
@@ -169,8 +184,9 @@ def test_a_log_that_nobody_has_begun_is_taken_over(
     first.end()
 
     second = Driver(emulator, tmp_path)
-    assert second.next(start) == one
-    assert second.rows(start, two) == [b"a", b"b"]
+    start = second.reader.initialOffset()
+    assert second.next(start) == one | {"query": start["query"]}
+    assert second.rows(start, two | {"query": start["query"]}) == [b"a", b"b"]
     second.end()
 
 
@@ -179,7 +195,7 @@ def test_a_checkpoint_of_another_log_is_refused_before_anything_is_received(
 ) -> None:
     publish(emulator, b"a")
     driver = Driver(emulator, tmp_path)
-    foreign = {"seq": 1, "wal": "another"}
+    foreign = {"seq": 1, "wal": "another", "query": "another"}
 
     for ask in (
         lambda: driver.reader.partitions(foreign, foreign),  # before 4.2
@@ -211,6 +227,7 @@ def test_all_there_is_comes_though_some_was_sealed_before(
     publish(emulator, b"b", b"c")
 
     second = Driver(emulator, tmp_path, availableNowIdle="1s")
+    start = second.reader.initialOffset()
     end = second.reader.latestOffset(start if told else None, *limits)
 
     assert second.rows(start, end) == [b"a", b"b", b"c"]
@@ -354,7 +371,7 @@ def collecting(kept: Kept, batches: int) -> None:
         manifest = kept.intake.latest(number, everything=False, patient=False)
         assert manifest
         if not number:
-            kept.intake.begin(is_new=True)
+            kept.intake.begin("query")
         kept.intake.pieces(number, manifest.seq)
         kept.intake.commit(number)
         kept.intake._chores.submit(int).result(WITHIN)  # all before it is done

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from pubsub_aio.errors import ConfigError
 from pubsub_aio.spark.streaming.option_values import ConnectionOptions
-from pubsub_aio.spark.streaming.options import DATABRICKS, NAMES, SourceOptions, source_options
+from pubsub_aio.spark.streaming.options import NAMES, OTHERS, SourceOptions, source_options
 
 NEEDED = {"subscription": "worker", "walLocation": "/wal"}
 LEAST = SourceOptions(subscription="worker", wal_location="/wal", connection=ConnectionOptions())
@@ -245,18 +246,33 @@ def test_what_is_missing_is_asked_for(name: str, example: str, empty: dict[str, 
     assert mistake(empty | others) == (f'{name} is missing: give .option("{name}", "{example}")')
 
 
-@pytest.mark.parametrize("name", DATABRICKS)
-def test_names_of_databricks_hint_at_ours(name: str) -> None:
+@pytest.mark.parametrize("name", OTHERS)
+def test_names_of_databricks_and_kafka_hint_at_ours(name: str) -> None:
+    """Spark hands them over in lower case."""
     for spelled in (name, name.lower()):
         assert mistake(NEEDED | {spelled: "x"}) == (
-            f"{spelled}: there is no such option here: {DATABRICKS[name]}"
+            f"{name}: there is no such option here: {OTHERS[name]}"
         )
 
 
 def test_what_is_hinted_at_is_there() -> None:
-    hinted = {hint.removeprefix("give ").split(",")[0] for hint in DATABRICKS.values()}
+    hinted = {*re.findall(r"give (\w+)", " ".join(OTHERS.values()))}
 
-    assert hinted <= {*NAMES}
+    assert {"subscription", "maxRowsPerTrigger", "credentialsFile"} <= hinted <= {*NAMES}
+
+
+@pytest.mark.parametrize("kind", ["x/y", "projects/p/topics/t", "projects/p/subscriptions/", "/"])
+def test_a_malformed_subscription_is_told_before_anything_happens(kind: str) -> None:
+    assert mistake(NEEDED | {"subscription": kind}) == (
+        f"subscription must be NAME or projects/PROJECT/subscriptions/NAME, not {kind!r}"
+    )
+
+
+@pytest.mark.parametrize("address", ["localhost:8085", "127.0.0.1:1", "[::1]:8085"])
+def test_an_emulator_without_its_scheme_is_hinted_at(address: str) -> None:
+    assert mistake(NEEDED | {"endpoint": address}) == (
+        f"endpoint: an emulator on this machine is http://{address}, not {address!r}"
+    )
 
 
 @pytest.mark.parametrize(

@@ -706,12 +706,23 @@ def test_a_segment_of_another_log_is_no_part_of_this(wal: Wal, store: MemoryStor
 def test_what_has_happened_once_is_remembered(store: MemoryStore) -> None:
     first, second = opened(store), opened(store)
 
-    assert not first.marked("begun")
-    assert first.mark("begun")
-    assert first.mark("begun")  # as if the answer had been lost
-    assert not second.mark("begun")
-    assert opened(store).marked("begun")
-    assert not opened(store).marked("sought")
+    assert first.marked("begun") is None
+    assert first.mark("begun", "one") == "one"
+    assert first.mark("begun", "one") == "one"  # as if the answer had been lost
+    assert second.mark("begun", "two") == "one"
+    assert opened(store).marked("begun") == "one"
+    assert opened(store).marked("sought") is None
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_mark_is_named(
+    wal: Wal, store: MemoryStore, damage: Callable[[bytes], bytes]
+) -> None:
+    wal.mark("begun", "one")
+    store.files["marks/begun"] = damage(store.files["marks/begun"])
+
+    with pytest.raises(WalError, match=r"memory/marks/begun is damaged \(.*\): bring it back$"):
+        wal.marked("begun")
 
 
 def test_pieces_of_several_batches_come_in_the_order_of_their_numbers(wal: Wal) -> None:
