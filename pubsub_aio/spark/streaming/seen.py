@@ -78,12 +78,14 @@ class Seen:
 
 def merged(runs: Iterable[Run]) -> Run:
     """One run of several, of which there is one at least."""
-    several = [*runs]
+    several = sorted(runs, key=lambda run: int(run.lows[0]) if len(run) else 0)
     if len(several) == 1:
         return several[0]
     lows = np.concatenate([run.lows for run in several])
     highs = np.concatenate([run.highs for run in several])
     since, until = min(run.since for run in several), max(run.until for run in several)
+    if (lows[:-1] <= lows[1:]).all():  # as mostly where ids grow with time
+        return Run(lows, highs, since, until)
     order = np.argsort(lows, kind="stable")  # runs are merged, since each is in order
     return Run(lows[order], highs[order], since, until)
 
