@@ -66,9 +66,10 @@ def spark(session: nox.Session, pyspark: str) -> None:
     ]
     less = without if "3.5" in pyspark else []
     if session.posargs:
-        session.run(*PYTEST, "2", *session.posargs)
+        session.run(*PYTEST, "3", *session.posargs)
     else:
-        session.run(*PYTEST, "2", "tests/spark", *less, env=_brief_jvms(session))
+        # Three on two cores: mostly they wait, for a query that listens or a JVM that starts.
+        session.run(*PYTEST, "3", "tests/spark", *less, env=_brief_jvms(session))
 
 
 @nox.session
