@@ -20,7 +20,7 @@ NAMES = (
     *("failOnDataLoss", "availableNowIdle", *CONNECTION),
 )
 
-_DATABRICKS = {
+DATABRICKS = {
     "subscriptionId": "give subscription",
     "projectId": "give project",
     "topicId": "give topic",
@@ -31,7 +31,7 @@ _DATABRICKS = {
     "privateKeyId": "give credentialsFile, the path of a JSON key",
     "serviceCredential": "credentials are those of the machine, or give credentialsFile",
 }
-_KAFKA = {
+KAFKA = {
     "subscribe": "give subscription",
     "maxOffsetsPerTrigger": "give maxRowsPerTrigger",
     "minOffsetsPerTrigger": "give minRowsPerTrigger",
@@ -45,7 +45,7 @@ _KAFKA = {
     "kafka.bootstrap.servers": "give project, and endpoint where it is not the usual one",
 }
 
-OTHERS = _DATABRICKS | _KAFKA
+OTHERS = DATABRICKS | KAFKA
 """What Databricks' source and Kafka's call them."""
 
 

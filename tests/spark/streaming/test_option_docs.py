@@ -112,7 +112,11 @@ def test_options_that_are_shown_exist(page: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("title", "others"), [("Coming from Databricks' connector", options.DATABRICKS)]
+    ("title", "others"),
+    [
+        ("Coming from Databricks' connector", options.DATABRICKS),
+        ("Coming from Kafka's source", options.KAFKA),
+    ],
 )
 def test_names_of_others_are_told(title: str, others: dict[str, str]) -> None:
     guide = (DOCS / "how-to" / "stream-into-spark.md").read_text()
