@@ -6,7 +6,7 @@ import ast
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -575,18 +575,26 @@ def test_a_query_begins_at_a_time_and_goes_on_where_it_was(
     assert query.ids == published
 
 
+def administer(
+    emulator: EmulatorThread, act: Callable[[AdminClient], Coroutine[Any, Any, object]]
+) -> None:
+    async def run() -> None:
+        endpoint = f"http://{emulator.address}"
+        async with AdminClient(project=emulator.project, endpoint=endpoint) as admin:
+            await act(admin)
+
+    asyncio.run(run())
+
+
 def test_a_query_begins_at_a_snapshot(query: Query, emulator: EmulatorThread) -> None:
     published = publish(emulator, 4)
 
-    async def take() -> None:
-        endpoint = f"http://{emulator.address}"
-        async with AdminClient(project=emulator.project, endpoint=endpoint) as admin:
-            await admin.create_snapshot("before", WORKER)
-
-    asyncio.run(take())
+    administer(emulator, lambda admin: admin.create_snapshot("before", WORKER))
     other = Query(query.session, emulator, query.wal.parent / "other")
     assert ids(other.run()) == published
 
+    with pytest.raises(Exception, match=r"ConfigError: startingSnapshot gone: there is none"):
+        query.run(startingSnapshot="gone")
     assert ids(query.run(startingSnapshot="before")) == published
 
 
@@ -632,9 +640,10 @@ def test_a_schema_that_does_not_fit_is_told(query: Query, emulator: EmulatorThre
     reader = query.session.readStream.format("pubsub").options(**query.options())
 
     with pytest.raises(
-        Exception, match=r"schema: the columns are struct<message_id:string,.*leave"
-    ):
+        Exception, match=r"ConfigError: schema: the columns are struct<message_id:string,.*leave"
+    ) as caught:
         start_and_wait(query, reader.schema("message_id string, data string").load())
+    assert "UnboundLocalError" not in str(caught.value)  # as Spark says of what streamReader raises
 
     assert ids(query.run()) == published
 
@@ -646,6 +655,30 @@ def test_a_subscription_that_there_is_not_is_told(query: Query, emulator: Emulat
     emulator.create_subscription("gone", TOPIC)
     published = publish(emulator, 3)
     assert ids(query.run(subscription="gone")) == published
+
+
+def test_a_subscription_that_is_deleted_while_it_is_read_is_told(
+    query: Query, emulator: EmulatorThread
+) -> None:
+    published = publish(emulator, 3)
+    running = query.start(query.stream())
+    query.until(running, lambda: query.ids == published)
+    administer(emulator, lambda admin: admin.delete_subscription(WORKER))
+
+    with pytest.raises(Exception, match=r"ConfigError: worker: there is none \(any more\): create"):
+        running.awaitTermination(int(WITHIN))
+
+    emulator.create_subscription(WORKER, TOPIC)
+    published += publish(emulator, 3)
+    query.run()
+    assert query.ids == published
+
+
+def test_a_subscription_has_no_end_that_could_be_read_to(query: Query) -> None:
+    reader = query.session.read.format("pubsub").options(**query.options())
+
+    with pytest.raises(Exception, match=r"spark\.read: a subscription has no end; use"):
+        reader.load().count()
 
 
 def test_a_log_of_another_query_is_told(query: Query, emulator: EmulatorThread) -> None:
