@@ -72,8 +72,12 @@ def test_an_interrupt_before_anything_was_looked_at_is_told_as_well(
     async def interrupted(_: Callable[[Report], None]) -> Report:
         raise asyncio.CancelledError
 
-    with pytest.raises(KeyboardInterrupt):
-        _go(interrupted, done="moved", where="from a to b", limit=None, limited=False)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # also in the background
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            _go(interrupted, done="moved", where="from a to b", limit=None, limited=False)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
     assert capsys.readouterr().out == "interrupted: 0 moved from a to b; the rest is where it was\n"
 
