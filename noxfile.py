@@ -65,9 +65,9 @@ def spark(session: nox.Session, pyspark: str) -> None:
         "--deselect=tests/spark/test_examples_with_spark.py",
     ]
     less = without if "3.5" in pyspark else []
-    # Three on two cores: mostly they wait, for a query that listens or a JVM that starts. Which
+    # Four on two cores: mostly they wait, for a query that listens or a JVM that starts. Which
     # files take longest, and so come first, is told in tests/spark/conftest.py.
-    run = [*PYTEST, "3", "--no-loadscope-reorder"]
+    run = [*PYTEST, "4", "--no-loadscope-reorder"]
     if session.posargs:
         session.run(*run, *session.posargs)
     else:
