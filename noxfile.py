@@ -65,13 +65,11 @@ def spark(session: nox.Session, pyspark: str) -> None:
         "--deselect=tests/spark/test_examples_with_spark.py",
     ]
     less = without if "3.5" in pyspark else []
-    # Four on two cores: mostly they wait, for a query that listens or a JVM that starts. Which
-    # files take longest, and so come first, is told in tests/spark/conftest.py.
-    run = [*PYTEST, "4", "--no-loadscope-reorder"]
     if session.posargs:
-        session.run(*run, *session.posargs)
+        session.run(*PYTEST, "3", *session.posargs)
     else:
-        session.run(*run, "tests/spark", *less, env=_brief_jvms(session))
+        # Three on two cores: mostly they wait, for a query that listens or a JVM that starts.
+        session.run(*PYTEST, "3", "tests/spark", *less, env=_brief_jvms(session))
 
 
 @nox.session

@@ -20,16 +20,8 @@ TIMEOUT = 400
 """Seconds that a test may take: some start a JVM three times, which can be slow."""
 
 
-LONG = (
-    *("test_source.py", "test_on_a_cluster.py", "test_ingest_streaming.py", "test_sessions.py"),
-    *("test_cluster_harness.py", "test_ingest.py", "test_examples_with_spark.py"),
-)
-"""Files that take minutes. They come first, so that no process is left with one at the end."""
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """PySpark leaves sockets to the JVM open before 4.2, and uses distutils before 4.0."""
-    items.sort(key=lambda item: LONG.index(name) if (name := item.path.name) in LONG else len(LONG))
     ours = [item for item in items if item.path.is_relative_to(FOLDER)]
     for item in ours:
         if not item.get_closest_marker("timeout"):
