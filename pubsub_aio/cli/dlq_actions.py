@@ -180,7 +180,8 @@ def _count_first(options: argparse.Namespace) -> Report:
     from pubsub_aio.cli.gauge import Gauge
 
     say(f"looking how many there are in {_short(options.subscription)} ...")
-    with Gauge(done="found", limit=options.limit) as gauge:
+    gauge = Gauge(done="found", limit=options.limit)
+    with gauge.bar:
         return run(_purged(options, gauge.show, limit=options.limit, dry_run=True))
 
 
@@ -224,7 +225,7 @@ def _go(
     gauge = Gauge(done=done, limit=limit)
     interrupted = False
     try:
-        with gauge:
+        with gauge.bar:
             run(_shown(work, gauge))
     except KeyboardInterrupt:
         interrupted = True

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import time
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from pubsub_aio.cli.output import say
+from pubsub_aio.cli.live import NowAndThen
 
 if TYPE_CHECKING:
     from pubsub_aio.jobs.sifting import Report
 
-_SAY_EVERY = 10.0  # seconds, where there is no terminal
-
 
 class Gauge:
-    """Shows reports as they come. It is a context manager.
+    """Shows reports as they come, on a bar.
 
     Args:
         done: What becomes of messages, in a word.
@@ -30,39 +26,24 @@ class Gauge:
         """The last report, if there was one."""
         self._done = done
         console = Console(stderr=True)
-        self._terminal = console.is_terminal
-        self._progress = Progress(
+        self.bar = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             TimeElapsedColumn(),
             console=console,
             transient=True,
-            disable=not self._terminal,
+            disable=not console.is_terminal,
         )
-        self._task = self._progress.add_task("looking ...", total=limit)
-        self._said_at = time.monotonic()
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._progress.stop()
+        """A context manager, which shows it."""
+        self._task = self.bar.add_task("looking ...", total=limit)
+        self._now_and_then = NowAndThen(console)
 
     def show(self, report: Report) -> None:
         """Show how it stands."""
         self.last = report
         line = self._line(report)
-        self._progress.update(self._task, description=line, completed=report.moved)
-        now = time.monotonic()
-        if not self._terminal and now - self._said_at >= _SAY_EVERY:
-            self._said_at = now
-            say(line)
+        self.bar.update(self._task, description=line, completed=report.moved)
+        self._now_and_then.say(line)
 
     def _line(self, report: Report) -> str:
         parts = [f"{report.moved:,} {self._done}"]

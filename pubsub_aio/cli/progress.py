@@ -11,18 +11,14 @@ from collections.abc import Callable
 from statistics import median
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.live import Live
-from rich.spinner import Spinner
-
-from pubsub_aio.cli.output import reason, say
+from pubsub_aio.cli.live import live_line
+from pubsub_aio.cli.output import reason
 
 if TYPE_CHECKING:
     from pubsub_aio.spark.batch import BatchReport
     from pubsub_aio.subscriber.subscription import Subscription
 
 _LOOK_EVERY = 0.2  # seconds
-_SAY_EVERY = 10.0  # seconds, where there is no terminal
 _REMEMBERED = 10_000  # batches, for the median
 
 
@@ -125,10 +121,8 @@ class Tally:
 
 async def watch(live: Subscription, tally: Tally, *, idle: float, stop: Callable[[], None]) -> None:
     """Show how it goes until cancelled; stop it when nothing has come for so many seconds."""
-    console = Console(stderr=True)
-    before, since, said_at = (0, 0), time.monotonic(), time.monotonic()
-    spinner = Spinner("dots")
-    with Live(spinner, console=console, transient=True, auto_refresh=console.is_terminal):
+    before, since = (0, 0), time.monotonic()
+    with live_line() as show:
         while True:
             now, health = time.monotonic(), live.health()
             seen = (health.counts.get("received", 0), tally.rows)
@@ -137,8 +131,5 @@ async def watch(live: Subscription, tally: Tally, *, idle: float, stop: Callable
                 before, since = seen, now
             if now - since >= idle:
                 stop()
-            spinner.update(text=tally.line(live))
-            if not console.is_terminal and now - said_at >= _SAY_EVERY:
-                said_at = now
-                say(tally.line(live))
+            show(tally.line(live))
             await asyncio.sleep(_LOOK_EVERY)

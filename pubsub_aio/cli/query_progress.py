@@ -1,4 +1,4 @@
-"""How far a streaming query of `pubsub-aio ingest` has come: counted, shown, and summed up."""
+"""How far a streaming query of `pubsub-aio ingest` has come: counted, told, and summed up."""
 
 from __future__ import annotations
 
@@ -8,16 +8,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from statistics import median
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from rich.console import Console
-from rich.live import Live
-from rich.spinner import Spinner
-
-from pubsub_aio.cli.output import say
-
-_SAY_EVERY = 10.0  # seconds, where there is no terminal
 _REMEMBERED = 10_000  # batches, for the median
 
 
@@ -114,38 +106,3 @@ def _offset(text: object) -> dict[str, Any]:
     except (SyntaxError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-class LiveLine:
-    """A line on the terminal that changes; elsewhere one every ten seconds."""
-
-    def __init__(self) -> None:
-        self._console = Console(stderr=True)
-        self._spinner = Spinner("dots")
-        self._live = Live(
-            self._spinner,
-            console=self._console,
-            transient=True,
-            auto_refresh=self._console.is_terminal,
-        )
-        self._said_at = time.monotonic()
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._live.stop()
-
-    def show(self, text: str) -> None:
-        """Show this from now on."""
-        self._spinner.update(text=text)
-        now = time.monotonic()
-        if not self._console.is_terminal and now - self._said_at >= _SAY_EVERY:
-            self._said_at = now
-            say(text)

@@ -107,7 +107,8 @@ class Query:
 
 def ingest(spark: Any, query: Query) -> int:
     """Run a query until it ends or is interrupted; returns the exit status."""
-    from pubsub_aio.cli.query_progress import LiveLine, QueryTally
+    from pubsub_aio.cli.live import live_line
+    from pubsub_aio.cli.query_progress import QueryTally
 
     check_folders(spark, query.kind, to=query.to, checkpoint=query.checkpoint)
     # How often Spark tells what waits while there is nothing to do, in milliseconds.
@@ -116,14 +117,14 @@ def ingest(spark: Any, query: Query) -> int:
         _silence(spark)
     tally = QueryTally()
     run = _Run(spark, query, tally)
-    with _interrupts() as interrupts, LiveLine() as line:
+    with _interrupts() as interrupts, live_line() as show:
         run.start()
         while not run.over.wait(_LOOK_EVERY):
             if interrupts:
                 run.stop()
             if len(interrupts) > 1 or run.is_overdue:
                 break
-            line.show(f"{tally.line()} | {run.doing}")
+            show(f"{tally.line()} | {run.doing}")
     if not run.error or tally.rows:
         where = {"checkpoint": query.checkpoint, "wal": query.wal}
         print(*tally.summary(query.to, query.kind, **where), sep="\n")
