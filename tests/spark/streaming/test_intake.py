@@ -31,13 +31,6 @@ Offset = dict[str, Any]
 _PAUSE = threading.Event()
 
 
-@pytest.fixture
-def emulator() -> Iterator[EmulatorThread]:
-    with EmulatorThread() as running:
-        running.create_subscription(WORKER, TOPIC)
-        yield running
-
-
 class Driver:
     """What Spark does with a reader: one of these is one life of a driver."""
 

@@ -15,7 +15,6 @@ from pyspark.sql.types import BinaryType, MapType, StringType, StructType
 
 from pubsub_aio.emulator import EmulatorThread
 from pubsub_aio.errors import ConfigError, PublishTimeoutError
-from pubsub_aio.spark import PubSubDataSource
 from pubsub_aio.spark.streaming.row_ids import RowIds
 from pubsub_aio.spark.streaming.row_publishing import RowPublisher
 from pubsub_aio.spark.streaming.rows_out import columns_of
@@ -42,14 +41,6 @@ def data_of(emulator: EmulatorThread) -> Counter[bytes]:
 
 def ids_of(emulator: EmulatorThread) -> list[str]:
     return [message.attributes[ID_ATTRIBUTE] for message in emulator.messages(TOPIC)]
-
-
-@pytest.fixture
-def emulator() -> Iterator[EmulatorThread]:
-    """One beside the thread of the test, which waits for Spark."""
-    with EmulatorThread() as running:
-        running.create_topic(TOPIC)
-        yield running
 
 
 # Without Spark
@@ -291,12 +282,6 @@ def test_a_row_that_cannot_be_published_is_named(
 
 
 # With Spark
-
-
-@pytest.fixture
-def session(spark: SparkSession) -> SparkSession:
-    spark.dataSource.register(PubSubDataSource)
-    return spark
 
 
 def write(df: DataFrame, options: Mapping[str, str], *, mode: str = "append") -> None:
