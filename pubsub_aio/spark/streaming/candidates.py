@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,6 +36,8 @@ class Candidate:
     """Of all rows that wait and are no duplicates."""
     duplicates: Rows
     """In order."""
+    since: float
+    """When it was first compared with what was seen, by the clock of the log."""
 
     @property
     def rows(self) -> int:
@@ -69,7 +71,7 @@ class Candidates:
     def __contains__(self, name: str) -> bool:
         return name in self._waiting
 
-    def add(self, segment: Segment, start: int, seen: Seen) -> None:
+    def add(self, segment: Segment, start: int, seen: Seen, *, since: float) -> None:
         """A segment has come, whose rows from that one on are in no batch.
 
         What was seen, or waits already, is a duplicate here.
@@ -78,7 +80,7 @@ class Candidates:
         found = [rows_repeated(keys), seen.rows_seen(keys), self._keys.rows_seen(keys)]
         duplicates = np.unique(np.concatenate(found))
         new = keys.without(duplicates)
-        self._waiting[segment.name] = Candidate(segment, start, new, duplicates)
+        self._waiting[segment.name] = Candidate(segment, start, new, duplicates, since)
         self._keys.add(Run(new.lows, new.highs))
 
     def choose(self, limit: Limit) -> Iterator[Part]:
@@ -107,13 +109,19 @@ class Candidates:
             size=max(0, now.size - sum(sizes)),
         )
 
+    def since_without(self, parts: tuple[Part, ...]) -> float:
+        """When the first of those was compared that will wait then."""
+        gone = {part.segment for part in parts if part.stop == part.of}
+        left = (each.since for name, each in self._waiting.items() if name not in gone)
+        return min(left, default=math.inf)
+
     def remove(self, parts: tuple[Part, ...]) -> None:
         """These are in a batch; what is left of the last one stays the first."""
         for part in parts:
             candidate = self._waiting.pop(part.segment, None)
             if candidate and part.stop < part.of:
                 keys = candidate.keys.between(part.stop, part.of)
-                rest = Candidate(candidate.segment, part.stop, keys, candidate.duplicates)
+                rest = replace(candidate, start=part.stop, keys=keys)
                 self._waiting = {part.segment: rest, **self._waiting}
         if not self._waiting or len(self._keys) > _STALE_KEYS + 2 * self.waiting.rows:
             self._keys = Seen(math.inf)

@@ -115,7 +115,7 @@ class Collector:
         self._collecting = True
         # The newest group stays: by it a manifest that is missing is told from one that is old.
         newest = self.covered
-        old = [group for group in self._groups if group.clock < last.clock - self._window]
+        old = [group for group in self._groups if group.clock < last.horizon - self._window]
         return Collection(
             first.wal,
             Group(first.seq, last.seq, last.clock),

@@ -62,6 +62,8 @@ class Manifest:
         seq: Its number, from 1.
         clock: Seconds for which messages were coming, since the log began. The window counts by
             it, so that an outage does not make messages unknown.
+        horizon: What the clock was when the first of those came that wait then. Ids are kept for a
+            window before it: whoever compares what waits once more comes to the same.
         time: When it was sealed, in seconds of Unix time.
         first: The sequence number of its first row.
         parts: Its rows.
@@ -74,6 +76,7 @@ class Manifest:
     wal: str
     seq: int
     clock: float
+    horizon: float
     time: float
     first: int
     parts: tuple[Part, ...]

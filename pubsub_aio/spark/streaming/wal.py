@@ -44,8 +44,6 @@ logger = logging.getLogger("pubsub_aio.spark")
 
 _LONGEST_GAP = 60.0
 """Seconds between two batches that count; for as long as nothing comes nothing is forgotten."""
-_MOST_WAITING = 5
-"""Batches that may wait, at most; what they repeat must still be known when they are sealed."""
 _LOADS = 10
 """How often the log is read while others delete from it."""
 
@@ -72,11 +70,11 @@ class Wal:
         self._clear()
 
     def _clear(self) -> None:
-        window = self._window + _MOST_WAITING * _LONGEST_GAP
         self._head: Manifest | None = None
-        self._seen = Seen(window)
+        self._seen = Seen(self._window)
         self._candidates = Candidates()
-        self._collector = Collector(window)
+        self._collector = Collector(self._window)
+        self._since = 0.0  # by the clock of the log, when what arrives now is first compared
         self._sealed: set[str] = set()  # segments that may be there and are in batches
         self._chunks: dict[str, tuple[Chunk, ...]] = {}
 
@@ -127,8 +125,9 @@ class Wal:
             except DataLossError:
                 if is_still:
                     raise
-        self._seen.forget(now=self._head.clock if self._head else 0.0)
         self.look()
+        if self._head:
+            self._since = self._head.clock
 
     def _load_ids(self) -> None:
         left: set[str] = set()
@@ -136,6 +135,8 @@ class Wal:
             path = f"{IDS}/{name}"
             try:
                 ids = Ids.read(self._get(path))
+                if ids.wal != self.id:
+                    raise ValueError(f"it belongs to another log, {ids.wal!r}")
             except FileNotFoundError:
                 continue  # another driver has just forgotten it
             except ValueError as error:
@@ -159,8 +160,12 @@ class Wal:
         for number in range(covered + 1, last + 1):
             manifest = self.manifest(number)
             self._append(manifest, self._run_of(manifest, lost))
-        rest = self._head.rest if self._head else None
-        if rest is not None:
+        if self._head is None:
+            return
+        # What waits was compared before, with ids that are all there yet.
+        self._since = self._head.horizon
+        self._seen.forget(now=self._since)
+        if (rest := self._head.rest) is not None:
             self._look_at(rest.segment, rest.start, lost)
 
     def _run_of(self, manifest: Manifest, lost: Callable[[DataLossError], None]) -> Run:
@@ -205,7 +210,7 @@ class Wal:
         name = segment.name
         if name in self._candidates or (name in self._sealed and not start):
             return
-        self._candidates.add(segment, start, self._seen)
+        self._candidates.add(segment, start, self._seen, since=self._since)
         self._chunks[name] = segment.chunks
 
     @property
@@ -279,19 +284,21 @@ class Wal:
         parts = tuple(self._candidates.choose(limit))
         keys = [self._candidates.keys_of(part) for part in parts]
         run = merged([_no_keys(clock), *(Run(k.lows, k.highs, clock, clock) for k in keys)])
-        self._seen.forget(now=clock)
+        horizon = min(clock, self._candidates.since_without(parts))
+        self._seen.forget(now=horizon)
         if (ids := len(self._seen) + len(run)) > self._max_ids:
             raise WalError(
-                f"dedupeWindow: {ids:,} messages came within {self._window:g} s of the log's own "
-                f"time, in which a pause is a minute at most, and no more than {self._max_ids:,} "
-                "ids may be remembered: raise dedupeMaxIds (16 bytes of the driver's memory "
-                "each), or shorten the window"
+                f"dedupeWindow: {ids:,} ids would be remembered, those of {self._window:g} s of "
+                "the log's own time, in which a pause is a minute at most, and of the time for "
+                f"which messages have waited; no more than {self._max_ids:,} may be: raise "
+                "dedupeMaxIds (16 bytes of the driver's memory each), or shorten the window"
             )
         rows = sum(part.rows for part in parts)
         manifest = Manifest(
             wal=self.id,
             seq=self.seq + 1,
             clock=clock,
+            horizon=horizon,
             time=now,
             first=head.end if head else 0,
             parts=parts,
@@ -304,6 +311,7 @@ class Wal:
 
     def _append(self, manifest: Manifest, run: Run) -> None:
         self._head = manifest
+        self._since = manifest.clock
         self._seen.add(run)
         self._collector.add(manifest, run)
         self._sealed.update(part.segment for part in manifest.parts)

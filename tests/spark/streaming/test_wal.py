@@ -10,7 +10,6 @@ import pytest
 
 from pubsub_aio.errors import DataLossError, WalError
 from pubsub_aio.spark.streaming import collection
-from pubsub_aio.spark.streaming import wal as wal_module
 from pubsub_aio.spark.streaming.candidates import Limit
 from pubsub_aio.spark.streaming.layout import log_name
 from pubsub_aio.spark.streaming.manifests import Manifest, Part, Waiting
@@ -39,12 +38,6 @@ def store() -> MemoryStore:
 @pytest.fixture
 def wal(store: MemoryStore) -> Wal:
     return opened(store)
-
-
-@pytest.fixture(autouse=True)
-def forgets_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is older than the window is forgotten, although batches may wait that repeat it."""
-    monkeypatch.setattr(wal_module, "_MOST_WAITING", 0)
 
 
 @pytest.fixture
@@ -89,6 +82,7 @@ def test_a_batch_is_what_came(wal: Wal) -> None:
         wal=wal.id,
         seq=1,
         clock=0.0,
+        horizon=0.0,
         time=NOW,
         first=0,
         parts=(Part(first.name, 0, 2, 2), Part(second.name, 0, 1, 1)),
@@ -364,9 +358,9 @@ def test_more_ids_than_may_be_remembered_are_an_error(store: MemoryStore) -> Non
         wal.seal(1, ALL, now=NOW)
 
     assert str(caught.value) == (
-        "dedupeWindow: 6 messages came within 50 s of the log's own time, in which a pause is a "
-        "minute at most, and no more than 5 ids may be remembered: raise dedupeMaxIds (16 bytes "
-        "of the driver's memory each), or shorten the window"
+        "dedupeWindow: 6 ids would be remembered, those of 50 s of the log's own time, in which a "
+        "pause is a minute at most, and of the time for which messages have waited; no more than 5 "
+        "may be: raise dedupeMaxIds (16 bytes of the driver's memory each), or shorten the window"
     )
     raised = opened(store, window=50.0, max_ids=6)
     seal(raised, 1)

@@ -10,7 +10,6 @@ import pytest
 
 from pubsub_aio.errors import DataLossError, WalError
 from pubsub_aio.spark.streaming import candidates, collection, segments
-from pubsub_aio.spark.streaming import wal as wal_module
 from pubsub_aio.spark.streaming.candidates import Limit
 from pubsub_aio.spark.streaming.layout import IDS, INCOMING, LOG, log_name
 from pubsub_aio.spark.streaming.stores import Buffer
@@ -184,7 +183,6 @@ def test_a_driver_that_slept_since_the_log_was_empty_is_stopped(
     store: Failing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(collection, "_GROUP_BATCHES", 1)
-    monkeypatch.setattr(wal_module, "_MOST_WAITING", 0)
     asleep, awake = opened(store, window=20.0), opened(store, window=20.0)
     for seq in range(9):
         arrive(awake, [f"message {seq}"])
@@ -204,31 +202,36 @@ def test_a_driver_that_slept_since_the_log_was_empty_is_stopped(
 # The window
 
 
-@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("restarts", [(), (30,), range(50)])
 def test_a_repeat_that_waits_is_still_known_when_it_is_sealed(
-    store: Failing, restarts: bool
+    store: Failing, restarts: Sequence[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Batches wait in the log, and the window must hold for them whatever restarts meanwhile."""
+    """However many batches wait before it, and whoever restarts and compares it once more."""
+    monkeypatch.setattr(collection, "_GROUP_BATCHES", 1)
     wal = opened(store, window=100.0)
     arrive(wal, ["m"])
     assert wal.seal(0, ALL, now=NOW)
-    for seq in range(1, 5):
+    for seq in range(1, 51):
         arrive(wal, [f"{seq}"])
     arrive(wal, ["m", "last"])
-    for seq in range(1, 5):
+    for seq in range(1, 51):
         assert wal.seal(seq, Limit(rows=1), now=NOW + 60 * seq)
-    wal = opened(store, window=100.0) if restarts else wal
+        commit(wal, seq)
+        wal = opened(store, window=100.0) if seq in restarts else wal
 
-    assert wal.seal(5, ALL, now=NOW + 300)
+    assert wal.seal(51, ALL, now=NOW + 3_100)
+    assert ids_of(wal, 52) == ["last"]
+    commit(wal, 51)
 
-    assert ids_of(wal, 6) == ["last"]
+    for seq in range(52, 56):
+        arrive(wal, [f"{seq}"])
+        assert wal.seal(seq, ALL, now=NOW + 60 * seq)
+        commit(wal, seq)
+    assert store.names(IDS)[0] > f"{50:020}"  # what it was known by is forgotten then
 
 
-def test_a_key_is_forgotten_also_by_who_goes_on(
-    store: Failing, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_is_forgotten_also_by_who_goes_on(store: Failing) -> None:
     """As by who has restarted: then a message is like any other."""
-    monkeypatch.setattr(wal_module, "_MOST_WAITING", 0)
     wal = opened(store, window=100.0)
     for seq in range(5):
         arrive(wal, [f"order {seq}"])

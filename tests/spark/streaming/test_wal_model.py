@@ -17,7 +17,6 @@ from hypothesis.stateful import (
 
 from pubsub_aio.errors import WalError
 from pubsub_aio.spark.streaming import collection
-from pubsub_aio.spark.streaming import wal as wal_module
 from pubsub_aio.spark.streaming.candidates import Limit
 from pubsub_aio.spark.streaming.stores import Buffer
 from pubsub_aio.spark.streaming.wal import Wal
@@ -256,7 +255,6 @@ def test_every_message_that_was_kept_is_in_one_batch(
 ) -> None:
     """H10: whatever dies, fails, races and comes again."""
     monkeypatch.setattr(collection, "_GROUP_BATCHES", group)
-    monkeypatch.setattr(wal_module, "_MOST_WAITING", 0)
     run_state_machine_as_test(
         machine, settings=settings(max_examples=100, stateful_step_count=50, deadline=None)
     )

@@ -6,7 +6,6 @@ import pytest
 
 from pubsub_aio.errors import WalError
 from pubsub_aio.spark.streaming import collection
-from pubsub_aio.spark.streaming import wal as wal_module
 from pubsub_aio.spark.streaming.candidates import Limit
 from pubsub_aio.spark.streaming.layout import INCOMING, LOG
 from pubsub_aio.spark.streaming.wal import Wal
@@ -24,7 +23,6 @@ from tests.spark.streaming.logs import (
 @pytest.fixture(autouse=True)
 def each_batch_is_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collection, "_GROUP_BATCHES", 1)
-    monkeypatch.setattr(wal_module, "_MOST_WAITING", 0)
 
 
 def run(wal: Wal, batches: int, *, every: float = 10.0) -> None:
