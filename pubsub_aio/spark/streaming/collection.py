@@ -61,7 +61,8 @@ class Collection:
             segments=self.segments,
             run=merged(self.runs),
         )
-        store.put_if_absent(self.group.name, ids.write())
+        if not store.put_if_absent(self.group.name, ids.write()):
+            Ids.read(store.get(self.group.name))  # it is whole, or nothing may go
         store.delete(self.segments)
         for group in self.forgotten:
             numbers = range(group.since, group.until + 1)

@@ -7,8 +7,7 @@ import re
 from pubsub_aio.spark.streaming.stores import Store
 
 IDENTITY = "wal.json"
-INCOMING, LOG, IDS, MARKS = "incoming", "log", "ids", "marks"
-"""The folders."""
+INCOMING, LOG, IDS, MARKS = FOLDERS = ("incoming", "log", "ids", "marks")
 
 _NAMES = {
     INCOMING: re.compile(r"\d{20}-\w+\.segment"),

@@ -24,6 +24,10 @@ REMOTE = ("gs", "s3", "s3a", "s3n")
 """The schemes of object stores; Hadoop has several for S3."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")  # a drive of Windows has one letter
+_PROBE = "probe"
+"""The folder in which it is tried whether a store is one."""
+_PAUSES = (0.0, 0.1, 0.5, 2.0)
+"""Seconds before each try, where an object store says that a name is taken, and it is not."""
 _UNFINISHED = ".unfinished-"
 """How names begin of files that are being written."""
 _ABANDONED = 3_600.0
@@ -62,8 +66,8 @@ class Store(Protocol):
     def delete(self, names: Iterable[str]) -> None:
         """Forget these; those that there are not are left out."""
 
-    def sweep(self) -> None:
-        """Delete what processes that died were writing."""
+    def prepare(self, folders: Iterable[str]) -> None:
+        """Have these folders, and delete what processes that died were writing."""
 
 
 def store_at(location: str) -> Store:
@@ -93,15 +97,19 @@ def store_at(location: str) -> Store:
     return LocalStore(Path(location))
 
 
-def check_store(store: Store) -> None:
+def check_store(store: Store, folders: Iterable[str]) -> None:
     """Make sure that it can be written to, and that of two who put the same name one wins.
+
+    Args:
+        store: Where a log begins, or goes on.
+        folders: Those that it has.
 
     Raises:
         WalError: It is not so.
     """
-    name = f"probe/{secrets.token_hex(16)}"
+    name = f"{_PROBE}/{secrets.token_hex(16)}"
     try:
-        store.sweep()
+        store.prepare([*folders, _PROBE])
         store.put_if_absent(name, [b"first"])  # an answer may be lost, and it is tried again
         twice = store.put_if_absent(name, [b"second"])
         there = bytes(store.get(name))
@@ -128,10 +136,10 @@ def writing(store: Store) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        remedy = "Bring it back" if isinstance(error, FileNotFoundError) else "Make room there"
         raise WalError(
-            f"walLocation: {store.location} cannot be written to: {_why(error)}. Make room there, "
-            "and start the query again: what could not be kept was not acknowledged, and comes "
-            "again"
+            f"walLocation: {store.location} cannot be written to: {_why(error)}. {remedy}, and "
+            "start the query again: what could not be kept was not acknowledged, and comes again"
         ) from error
 
 
@@ -169,7 +177,6 @@ class LocalStore:
     def put_if_absent(self, name: str, parts: Sequence[Buffer]) -> bool:
         """Keep bytes: written under another name, synced, then linked to this one."""
         path = self._folder / name
-        made = _make_folders(path.parent)
         unfinished = path.with_name(f"{_UNFINISHED}{secrets.token_hex(8)}")
         try:
             with unfinished.open("xb", buffering=0) as file:
@@ -178,14 +185,14 @@ class LocalStore:
                 os.fsync(file.fileno())
             try:
                 path.hardlink_to(unfinished)  # fails where there is one, unlike a rename
+                first = True
             except FileExistsError:
-                return False
+                first = False
         finally:
             with contextlib.suppress(FileNotFoundError):
                 unfinished.unlink()
-        for folder in (path.parent, *made):
-            _sync(folder)
-        return True
+        _sync(path.parent)  # also of one that is there: who put it may have died before
+        return first
 
     def get(self, name: str) -> Buffer:
         """All bytes of a file."""
@@ -211,8 +218,15 @@ class LocalStore:
             with contextlib.suppress(FileNotFoundError):
                 (self._folder / name).unlink()
 
-    def sweep(self) -> None:
-        """Delete what was begun so long ago that nobody writes it any more."""
+    def prepare(self, folders: Iterable[str]) -> None:
+        """Make what is missing, here alone: a disk that goes while it is used is not filled anew.
+
+        What was begun so long ago that nobody writes it any more is deleted.
+        """
+        wanted = [self._folder, *(self._folder / name for name in folders)]
+        above = [new for folder in wanted for new in _make_folders(folder)]
+        for folder in dict.fromkeys([*wanted, *above]):
+            _sync(folder)
         before = time.time() - _ABANDONED
         for path in self._folder.glob(f"*/{_UNFINISHED}*"):
             with contextlib.suppress(FileNotFoundError):
@@ -276,12 +290,25 @@ class ObjectStore:
             raise ConfigError(f"walLocation: {location} cannot be used: {_why(error)}") from error
 
     def put_if_absent(self, name: str, parts: Sequence[Buffer]) -> bool:
-        """Keep an object."""
+        """Keep an object; again if somebody was at it in the same moment, and in vain."""
+        data = b"".join(parts)
         with self._told():
-            try:
-                self._obstore.put(self._store, name, b"".join(parts), mode="create")
-            except self._taken:
-                return False
+            for pause in _PAUSES:
+                time.sleep(pause)
+                try:
+                    self._obstore.put(self._store, name, data, mode="create")
+                except self._taken:
+                    if self._is_there(name):
+                        return False
+                else:
+                    return True
+        raise OSError(f"{name} is said to be there, and is not")
+
+    def _is_there(self, name: str) -> bool:
+        try:
+            self._obstore.head(self._store, name)
+        except FileNotFoundError:
+            return False
         return True
 
     def get(self, name: str) -> Buffer:
@@ -322,8 +349,8 @@ class ObjectStore:
                     with contextlib.suppress(FileNotFoundError):
                         self._obstore.delete(self._store, name)
 
-    def sweep(self) -> None:
-        """An object is there as a whole or not at all."""
+    def prepare(self, folders: Iterable[str]) -> None:
+        """There are no folders, and an object is there as a whole or not at all."""
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:

@@ -24,6 +24,7 @@ from pubsub_aio.spark.streaming import segments
 from pubsub_aio.spark.streaming.candidates import Candidates, Limit, as_rows
 from pubsub_aio.spark.streaming.collection import Collection, Collector, Group
 from pubsub_aio.spark.streaming.layout import (
+    FOLDERS,
     IDENTITY,
     IDS,
     INCOMING,
@@ -87,7 +88,7 @@ class Wal:
             WalError: It belongs to another subscription, or cannot be used.
             DataLossError: Something of it is missing or damaged.
         """
-        check_store(self.store)
+        check_store(self.store, FOLDERS)
         made = {"wal": uuid.uuid4().hex, "subscription": subscription}
         with writing(self.store):
             self.store.put_if_absent(IDENTITY, [sealed(made)])
@@ -190,7 +191,16 @@ class Wal:
     # Arrival
 
     def look(self) -> None:
-        """See whether others have written segments."""
+        """See whether others have written segments, and whether the log is still there.
+
+        Raises:
+            WalError: It is not, or another one is.
+        """
+        if (there := identity_of(self.store)["wal"]) != self.id:
+            raise WalError(
+                f"walLocation: {self.store.location} has another log now, {there!r} and not "
+                f"{self.id!r}: bring this one back, and start the query again"
+            )
         for name in self._names(INCOMING):
             path = f"{INCOMING}/{name}"
             if path not in self._candidates and path not in self._sealed:

@@ -1,7 +1,8 @@
 """A server for the part of Google Cloud Storage's XML API that logs need, on the loopback address.
 
 It keeps objects in memory, and does with preconditions, ranges and pages of lists what Google
-documents. There is no package for it: those that there are know no preconditions.
+documents. There is no package for it: those that there are know no preconditions. Objects in a
+folder `conflicts-N` are refused so many times, as if others put them in the same moment.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,6 +26,7 @@ class _Bucket:
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
         self.lock = threading.Lock()
+        self.tried: Counter[str] = Counter()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -45,6 +48,10 @@ class _Handler(BaseHTTPRequestHandler):
         if (key := self._key) is None:
             return self._answer(404)
         with self.bucket.lock:
+            self.bucket.tried[key] += 1
+            conflicts = re.search(r"conflicts-(\d+)/", key)
+            if conflicts and self.bucket.tried[key] <= int(conflicts[1]):
+                return self._answer(409)
             if self.headers.get("x-goog-if-generation-match") == "0" and key in self.bucket.objects:
                 return self._answer(412)
             self.bucket.objects[key] = body

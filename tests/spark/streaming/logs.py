@@ -78,7 +78,7 @@ class MemoryStore:
             if dies:
                 raise CrashError
 
-    def sweep(self) -> None:
+    def prepare(self, folders: Iterable[str]) -> None:
         pass
 
 

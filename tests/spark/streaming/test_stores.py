@@ -6,6 +6,7 @@ import contextlib
 import errno
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from pubsub_aio.errors import ConfigError, DataLossError, WalError
-from pubsub_aio.spark.streaming import segments
+from pubsub_aio.spark.streaming import segments, stores
 from pubsub_aio.spark.streaming.candidates import Limit
 from pubsub_aio.spark.streaming.stores import (
     Buffer,
@@ -26,6 +27,7 @@ from pubsub_aio.spark.streaming.stores import (
     Store,
     check_store,
     store_at,
+    writing,
 )
 from tests.spark.streaming.gcs import serving
 from tests.spark.streaming.logs import (
@@ -100,9 +102,19 @@ def in_gs(gcs: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(params=["local", "s3", "gs"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "local":
-        return store_at(str(tmp_path / "a" / "b"))
-    request.getfixturevalue(f"in_{request.param}")
-    return store_at(f"{request.param}://{BUCKET}/{tmp_path.name}")
+        made = store_at(str(tmp_path / "a" / "b"))
+    else:
+        request.getfixturevalue(f"in_{request.param}")
+        made = store_at(f"{request.param}://{BUCKET}/{tmp_path.name}")
+    made.prepare(["x", "xy", "y"])
+    return made
+
+
+def local(folder: Path) -> LocalStore:
+    """A store in a folder, where names may begin with `x/`."""
+    made = LocalStore(folder)
+    made.prepare(["x"])
+    return made
 
 
 # What all stores do
@@ -136,9 +148,9 @@ def test_a_name_that_is_taken_stays_as_it_was(store: Store) -> None:
 def test_a_part_of_it_is_shorter_at_the_end(
     store: Store, start: int, length: int, there: bytes
 ) -> None:
-    store.put_if_absent("x", [b"0123456789"])
+    store.put_if_absent("x/1", [b"0123456789"])
 
-    assert bytes(store.get_range("x", start, length)) == there
+    assert bytes(store.get_range("x/1", start, length)) == there
 
 
 def test_what_is_empty_has_no_bytes(store: Store) -> None:
@@ -194,7 +206,7 @@ def test_many_can_be_deleted_at_once(store: Store) -> None:
 
 
 def test_a_good_store_passes_its_check_and_keeps_nothing_of_it(store: Store) -> None:
-    check_store(store)
+    check_store(store, ())
 
     assert store.names("probe") == []
 
@@ -259,7 +271,7 @@ def test_rows_that_were_cut_off_are_damage_in_any_store(store: Store) -> None:
 
 def test_of_many_threads_one_wins_and_nobody_reads_a_part(tmp_path: Path) -> None:
     """Readers look all the time; what they find is all of what one writer put."""
-    store = LocalStore(tmp_path)
+    store = local(tmp_path)
     contents = [bytes([65 + writer]) * 300 * KIB for writer in range(8)]
     rounds = 20
     whole: list[bool] = []
@@ -273,15 +285,18 @@ def test_of_many_threads_one_wins_and_nobody_reads_a_part(tmp_path: Path) -> Non
 
     with ThreadPoolExecutor(10) as pool:
         readers = [pool.submit(look) for _ in range(2)]
-        wins = [
-            [
-                *pool.map(
-                    lambda content, name=f"x/{turn}": store.put_if_absent(name, [content]), contents
-                )
+        try:
+            wins = [
+                [
+                    *pool.map(
+                        lambda content, name=f"x/{turn}": store.put_if_absent(name, [content]),
+                        contents,
+                    )
+                ]
+                for turn in range(rounds)
             ]
-            for turn in range(rounds)
-        ]
-        over.set()
+        finally:
+            over.set()
         for reader in readers:
             reader.result()
 
@@ -297,6 +312,7 @@ import sys
 from pathlib import Path
 from pubsub_aio.spark.streaming.stores import LocalStore
 store = LocalStore(Path(sys.argv[1]))
+store.prepare(["new/folder"])
 print("ready", flush=True)
 sys.stdin.readline()
 content = sys.argv[2].encode() * 20_000
@@ -324,7 +340,7 @@ def test_of_many_processes_one_wins(tmp_path: Path) -> None:
         writer.stdin.flush()
     wins = [writer.communicate(timeout=WITHIN)[0].split() for writer in writers]
 
-    store = LocalStore(tmp_path)
+    store = local(tmp_path)
     assert [sum(map(int, turn)) for turn in zip(*wins, strict=True)] == [1] * 50
     for turn, won in enumerate(zip(*wins, strict=True)):
         letter = b"abcd"[won.index("1") :][:1]
@@ -332,7 +348,7 @@ def test_of_many_processes_one_wins(tmp_path: Path) -> None:
 
 
 def test_what_a_process_that_died_was_writing_is_deleted_when_it_is_old(tmp_path: Path) -> None:
-    store = LocalStore(tmp_path)
+    store = local(tmp_path)
     store.put_if_absent("x/1", [b"x"])
     old, new = tmp_path / "x" / ".unfinished-old", tmp_path / "x" / ".unfinished-new"
     for path in (old, new, tmp_path / "x" / "1"):
@@ -340,7 +356,7 @@ def test_what_a_process_that_died_was_writing_is_deleted_when_it_is_old(tmp_path
     for path in (old, tmp_path / "x" / "1"):
         os.utime(path, (0, 0))
 
-    check_store(store)
+    check_store(store, ())
 
     assert (old.exists(), new.exists(), store.names("x")) == (False, True, ["1"])
 
@@ -361,6 +377,39 @@ def test_of_many_who_put_the_same_object_one_wins(
     assert [sum(won) for won in wins] == [1] * 10
 
 
+@pytest.mark.parametrize(("tries", "put"), [(1, True), (99, False)])
+def test_a_name_that_is_said_to_be_taken_and_is_not_is_put_again(
+    in_gs: None, tmp_path: Path, tries: int, put: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As object stores answer when two put the same name in one moment, and neither has it."""
+    del in_gs
+    monkeypatch.setattr(stores, "_PAUSES", (0.0, 0.0))
+    store = store_at(f"gs://{BUCKET}/{tmp_path.name}")
+    name = f"conflicts-{tries}/1"
+
+    if put:
+        assert store.put_if_absent(name, [b"x"]) is True
+        assert store.put_if_absent(name, [b"y"]) is False
+        assert bytes(store.get(name)) == b"x"
+    else:
+        with pytest.raises(OSError, match=f"{name} is said to be there, and is not"):
+            store.put_if_absent(name, [b"x"])
+
+
+def test_a_folder_that_goes_while_it_is_used_is_not_made_anew(tmp_path: Path) -> None:
+    """As when a disk is unmounted: whatever were put there would be seen by nobody."""
+    store = local(tmp_path / "wal")
+    shutil.rmtree(tmp_path / "wal")
+
+    with (
+        pytest.raises(WalError, match=r"cannot be written to: .* Bring it back, and start the qu"),
+        writing(store),
+    ):
+        store.put_if_absent("x/1", [b"x"])
+
+    assert not (tmp_path / "wal").exists()
+
+
 # What is interrupted
 
 
@@ -369,12 +418,14 @@ def test_a_writer_that_is_killed_leaves_nothing_to_be_found(tmp_path: Path) -> N
 import os, sys
 from pathlib import Path
 from pubsub_aio.spark.streaming import stores
+store = stores.LocalStore(Path(sys.argv[1]))
+store.prepare(["x"])
 stores.os.fsync = lambda descriptor: os.kill(os.getpid(), 9)
-stores.LocalStore(Path(sys.argv[1])).put_if_absent("x/1", [b"x" * 1000])
+store.put_if_absent("x/1", [b"x" * 1000])
 """
     with python(code, str(tmp_path)) as process:
         assert process.wait(WITHIN) == -9
-    store = LocalStore(tmp_path)
+    store = local(tmp_path)
 
     assert len(os.listdir(tmp_path / "x")) == 1  # it was in the middle of it
     assert store.names("x") == []
@@ -392,6 +443,7 @@ from pathlib import Path
 from pubsub_aio.spark.streaming.stores import LocalStore
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = LocalStore(Path(sys.argv[1]))
+store.prepare(["x"])
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 try:
     store.put_if_absent("x/1", [b"x" * 60_000, b"y" * 60_000])
@@ -409,7 +461,7 @@ print(store.put_if_absent("x/2", [b"x" * 60_000]))
 def test_an_error_in_the_middle_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = LocalStore(tmp_path)
+    store = local(tmp_path)
 
     def fail(descriptor: int) -> None:
         del descriptor
@@ -427,7 +479,10 @@ def test_an_error_in_the_middle_leaves_nothing(
 def test_a_file_is_on_the_disk_before_it_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And so are its folders, before anybody is told: what was put outlives the machine."""
+    """And so are its folders, before anybody is told: what was put outlives the machine.
+
+    What is there already too, for who put it may have died before it had synced the folder.
+    """
     synced: list[tuple[str, list[str]]] = []
     real = os.fsync
 
@@ -438,15 +493,15 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", note)
-    LocalStore(tmp_path / "a").put_if_absent("b/1", [b"x"])
+    store = LocalStore(tmp_path / "a")
+    store.prepare(["b"])
+    assert store.put_if_absent("b/1", [b"x"])
+    assert not store.put_if_absent("b/1", [b"y"])
 
     root = tmp_path.name
-    assert synced == [
-        ("file", []),
-        (f"{root}/a/b", ["1"]),
-        (f"{root}/a", ["1"]),
-        (root, ["1"]),
-    ]
+    assert sorted(synced[:3]) == [(root, []), (f"{root}/a", []), (f"{root}/a/b", [])]
+    assert synced[3:5] == [("file", []), (f"{root}/a/b", ["1"])]
+    assert synced[5:] == [("file", ["1"]), (f"{root}/a/b", ["1"])]
 
 
 def test_short_reads_and_writes_are_gone_on_with(
@@ -455,7 +510,7 @@ def test_short_reads_and_writes_are_gone_on_with(
     read_some, write_some = os.read, os.write
     monkeypatch.setattr(os, "read", lambda file, length: read_some(file, min(length, 3)))
     monkeypatch.setattr(os, "write", lambda file, data: write_some(file, data[:3]))
-    store = LocalStore(tmp_path)
+    store = local(tmp_path)
 
     store.put_if_absent("1", [b"0123456789", memoryview(b"abc"), b"d"])
 
@@ -476,7 +531,9 @@ def test_short_reads_and_writes_are_gone_on_with(
     ],
 )
 def test_folders_are_found(tmp_path: Path, location: str, folder: str) -> None:
-    store_at(location.format(tmp_path)).put_if_absent("1", [b"x"])
+    store = store_at(location.format(tmp_path))
+    store.prepare(())
+    store.put_if_absent("1", [b"x"])
 
     assert (Path(folder.format(tmp_path)) / "1").read_bytes() == b"x"
 
@@ -578,7 +635,7 @@ class Undeletable(MemoryStore):
 @pytest.mark.parametrize("kind", [Careless, Polite])
 def test_a_store_that_lets_two_win_is_refused(kind: Callable[[], Store]) -> None:
     with pytest.raises(WalError) as caught:
-        check_store(kind())
+        check_store(kind(), ())
 
     assert str(caught.value) == (
         "walLocation: memory lets two writers put the same file, so that messages could be lost: "
@@ -587,7 +644,7 @@ def test_a_store_that_lets_two_win_is_refused(kind: Callable[[], Store]) -> None
 
 
 def test_an_answer_that_is_lost_makes_no_store_bad() -> None:
-    check_store(Doubtful())
+    check_store(Doubtful(), ())
 
 
 @pytest.mark.parametrize(
@@ -603,20 +660,20 @@ def test_a_store_that_cannot_be_used_is_refused(kind: Callable[[], Store], why: 
         match=rf"^walLocation: memory cannot be used: {why}. Give a place where this process may "
         "create, read and delete files$",
     ):
-        check_store(kind())
+        check_store(kind(), ())
 
 
 def test_a_file_where_a_folder_should_be_is_named(tmp_path: Path) -> None:
     (tmp_path / "wal").write_text("")
 
     with pytest.raises(WalError, match=f"{tmp_path}/wal cannot be used: {tmp_path}/wal is a file"):
-        check_store(store_at(str(tmp_path / "wal")))
+        check_store(store_at(str(tmp_path / "wal")), ())
 
 
 def test_a_bucket_that_there_is_not_is_named(in_s3: None) -> None:
     del in_s3
     with pytest.raises(WalError, match="walLocation: s3://gone/wal cannot be used: ") as caught:
-        check_store(store_at("s3://gone/wal"))
+        check_store(store_at("s3://gone/wal"), ())
 
     assert "NoSuchBucket" in str(caught.value)
     assert "Debug source" not in str(caught.value)

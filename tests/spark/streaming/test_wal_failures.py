@@ -176,6 +176,42 @@ def test_a_collection_that_failed_is_due_again(
     assert ids_of(wal, 2) == ["b"]
 
 
+# A log that goes while it is used
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_a_log_that_is_not_there_any_more_is_noticed(store: Failing, other: bool) -> None:
+    """What came from then on would be in no log, or in another's."""
+    wal = opened(store)
+    arrive(wal, ["a"])
+    store.files.clear()
+    if other:
+        opened(store)
+
+    with pytest.raises(WalError) as caught:
+        wal.look()
+
+    told = "memory has another log now" if other else "memory/wal.json cannot be read: wal.json."
+    assert str(caught.value).startswith(f"walLocation: {told}")
+
+
+def test_nothing_is_deleted_for_ids_that_are_not_there(
+    store: Failing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the store says of the file that should have them."""
+    monkeypatch.setattr(collection, "_GROUP_BATCHES", 1)
+    wal = opened(store)
+    arrive(wal, ["a"])
+    assert wal.seal(0, ALL, now=NOW)
+    monkeypatch.setattr(store, "put_if_absent", lambda *_: False)
+
+    with pytest.raises(FileNotFoundError, match="ids/"):
+        commit(wal, 1)
+
+    monkeypatch.undo()
+    assert ids_of(opened(store), 1) == ["a"]
+
+
 # Drivers that slept
 
 
