@@ -62,9 +62,15 @@ class Candidate:
 
 
 class Candidates:
-    """All that is durable and in no batch yet, in the order in which batches are made of it."""
+    """All that is durable and in no batch yet, in the order in which batches are made of it.
 
-    def __init__(self) -> None:
+    Args:
+        in_order: Whether that is the order in which segments were written, and not that in which
+            they were found.
+    """
+
+    def __init__(self, *, in_order: bool) -> None:
+        self._in_order = in_order
         self._waiting: dict[str, Candidate] = {}
         self._keys = Seen(math.inf)  # of these, and of some that are in batches by now
 
@@ -76,6 +82,17 @@ class Candidates:
 
         What was seen, or waits already, is a duplicate here.
         """
+        is_late = self._in_order and not start and segment.name < next(reversed(self._waiting), "")
+        self._compare(segment, start, seen, since)
+        if is_late:
+            again = sorted(
+                self._waiting.values(), key=lambda each: (not each.start, each.segment.name)
+            )
+            self._waiting, self._keys = {}, Seen(math.inf)
+            for each in again:
+                self._compare(each.segment, each.start, seen, each.since)
+
+    def _compare(self, segment: Segment, start: int, seen: Seen, since: float) -> None:
         keys = segment.keys.between(start, segment.rows) if start else segment.keys
         found = [rows_repeated(keys), seen.rows_seen(keys), self._keys.rows_seen(keys)]
         duplicates = np.unique(np.concatenate(found))

@@ -14,11 +14,13 @@ from pubsub_aio.errors import ConfigError, WalError
 from pubsub_aio.spark.streaming.candidates import Limit
 from pubsub_aio.spark.streaming.collection import Collection
 from pubsub_aio.spark.streaming.manifests import Manifest, Waiting
+from pubsub_aio.spark.streaming.marks import BEGUN, CREATED, SOUGHT
 from pubsub_aio.spark.streaming.options import SourceOptions
 from pubsub_aio.spark.streaming.pieces import Piece
 from pubsub_aio.spark.streaming.receiver import SEGMENT_BYTES, SEGMENT_ROWS, Receiver
 from pubsub_aio.spark.streaming.segment_writer import SegmentWriter
 from pubsub_aio.spark.streaming.segments import oldest_of
+from pubsub_aio.spark.streaming.silence import Silence
 from pubsub_aio.spark.streaming.stores import store_at, writing
 from pubsub_aio.spark.streaming.wal import Wal
 from pubsub_aio.subscriber.client import SubscriberClient
@@ -33,13 +35,11 @@ _BATCHES_AHEAD = 4
 _LOOK_EVERY = 10.0
 """Seconds between two looks for segments that others wrote, where there are no fetch partitions."""
 _LOOK_AGAIN = 1.0
-"""The same while the query waits for the last messages."""
+"""The same where there are, and while the query waits for the last messages."""
 _RESTS = ((1_000, 10.0), (100, 1.0))
 """How long segments are gathered while so many wait, in seconds: nobody is in a hurry then."""
 _MOST_TRIES = 10
 """Collections that may fail one after another, until the query does."""
-_BEGUN, _SOUGHT = "begun", "sought"
-"""Marks: Spark has noted the first batch; the subscription is where the query begins."""
 
 
 class Intake:
@@ -58,6 +58,7 @@ class Intake:
             window=options.dedupe_window,
             max_ids=options.dedupe_max_ids,
             fail_on_loss=options.fail_on_data_loss,
+            in_order=not options.fetch_partitions,
         )
         self._limit = Limit(rows=options.max_rows, size=options.max_bytes)
         self._changed = threading.Condition()  # guards the log, too
@@ -69,8 +70,9 @@ class Intake:
         self._held_since = math.inf  # when the oldest was published that waits for room
         self._owner: str | None = None  # the query that has begun with the log
         self._first_at: float | None = None  # when the oldest that waits came
-        self._until = 0.0  # what was published later does not prolong AvailableNow
-        self._came_at = self._looked_at = 0.0
+        self._silence: Silence | None = None  # with AvailableNow
+        self._deletes = False
+        self._looked_at = 0.0
         self._chores = ThreadPoolExecutor(1, "pubsub-aio chores")
         self._tries = 0  # of collections, since the last that succeeded
         self._error: Exception | None = None  # of the last one, if none succeeds
@@ -80,7 +82,7 @@ class Intake:
     def open(self) -> None:
         """Read the log, without receiving anything."""
         self.wal.open(self._subscription)
-        self._owner = self.wal.marked(_BEGUN)
+        self._owner = self.wal.marks.who(BEGUN)
 
     def start(self, *, ends: bool) -> None:
         """Begin to receive, unless it has begun.
@@ -98,21 +100,49 @@ class Intake:
                 "the subscription after query.awaitTermination()"
             )
         names = self.wal.segments()
-        is_new = not self.wal.seq and not names and not self.wal.marked(_SOUGHT)
+        is_new = not self.wal.seq and not names and not self.wal.marks.who(SOUGHT)
         self._writer = SegmentWriter(
             store, self.wal.id, options.dedupe_attribute, after=names[-1] if names else ""
         )
         self._receiver = Receiver(options, self, seek=is_new)
         self._receiver.start()
-        self._came_at = self._looked_at = time.monotonic()
+        self._looked_at = time.monotonic()
         if options.start_at is not None:
-            self.wal.mark(_SOUGHT, self.wal.id)
+            self.wal.marks.put(SOUGHT, self.wal.id)
+        if self._silence:
+            self._silence.begin(now=time.monotonic())
+        if options.delete_on_stop:
+            self._may_delete(created=self._receiver.has_created)
+
+    def _may_delete(self, *, created: bool) -> None:
+        """Find out whether the subscription is the query's own, so that it is deleted at the end.
+
+        Args:
+            created: Whether it was created right now, so that nobody can have received of it.
+        """
+        if created:
+            self.wal.marks.put(CREATED, self.wal.id)
+        self._deletes = self.wal.marks.who(CREATED) is not None
+        if not self._deletes:
+            logger.warning(
+                "deleteSubscriptionOnStreamStop: %s was there before the query, and stays",
+                self._subscription,
+            )
+        elif self._silence:
+            self._silence.is_final(held_by_others=not created)
+
+    @property
+    def is_receiving(self) -> bool:
+        """Whether it has begun to, and has not finished."""
+        return self._receiver is not None
 
     def finish(self) -> None:
         """All has come: give back what came too late, and delete the subscription if asked to."""
         if self._receiver:
-            self._receiver.stop(delete=self._options.delete_on_stop)
+            self._receiver.stop(delete=self._deletes)
             self._receiver, self._released = None, False
+            if self._deletes:
+                self.wal.marks.remove(CREATED)
 
     def stop(self) -> None:
         """Receive no more."""
@@ -138,20 +168,26 @@ class Intake:
             self._keeping = False
         with self._changed:
             self.wal.arrived(segment)
-            if segment.oldest <= self._until:
-                self._came_at = time.monotonic()
+            if self._silence:
+                self._silence.came(segment.oldest, now=time.monotonic())
             self._changed.notify_all()
         return True
 
     def rest(self) -> None:
-        """Gather for longer while many segments wait."""
+        """Gather for longer while many segments wait, and nobody waits for the last message."""
         with self._changed:
+            if self._silence:
+                return
             before = self.wal.waiting.segments
             seconds = next((seconds for many, seconds in _RESTS if before >= many), 0.0)
             self._changed.wait_for(
-                lambda: self._released or self._everything or self.wal.waiting.segments < before,
-                seconds,
+                lambda: self._released or self.wal.waiting.segments < before, seconds
             )
+
+    def connection(self, *, works: bool) -> None:
+        """The connection to the service is lost, or works again. It never blocks."""
+        if self._silence:
+            self._silence.connection(works=works, now=time.monotonic())
 
     def release(self) -> None:
         """Nobody waits for room any more."""
@@ -193,9 +229,14 @@ class Intake:
                 if not ready:
                     return None
             limit = Limit() if everything else self._limit
-            manifest = self.wal.seal(after, limit, now=time.time())
-            self._changed.notify_all()  # there is room
-            return manifest
+            return self._seal(after, limit)
+
+    def _seal(self, after: int, limit: Limit) -> Manifest | None:
+        if self._receiver and self._receiver.may_be_ordered and after == self.wal.seq:
+            self.wal.look()  # another driver may have kept what comes before it
+        manifest = self.wal.seal(after, limit, now=time.time())
+        self._changed.notify_all()  # there is room
+        return manifest
 
     def _look(self, every: float) -> None:
         """See whether others have kept something, and whether something has failed."""
@@ -204,20 +245,25 @@ class Intake:
         if self._receiver and self._receiver.error:
             raise self._receiver.error
         now = time.monotonic()
-        if self._options.fetch_partitions or now >= self._looked_at + every:
+        if self._options.fetch_partitions:
+            every = min(every, _LOOK_AGAIN)
+        if now >= self._looked_at + every:
             self._looked_at = now
             self.wal.look()
 
     def _settled(self) -> bool:
         """Wait for messages of before; returns whether there are any, when it is worth it."""
+        silence = self._silence
+        if silence is None:
+            raise RuntimeError("nobody has told when before is")
         while True:
-            left = self._came_at + self._options.available_now_idle - time.monotonic()
+            left = silence.left(now=time.monotonic())
             is_over = left <= 0 and not self._keeping
             if is_over:
                 self._look(0.0)
-            if (is_over or not self._everything) and self.wal.oldest <= self._until:
+            if (is_over or not self._everything) and self.wal.oldest <= silence.until:
                 return True
-            if self._held_since <= self._until and not self._has_room():
+            if self._held_since <= silence.until and not self._has_room():
                 return True
             if is_over:
                 return False
@@ -242,9 +288,9 @@ class Intake:
 
     def begin_available_now(self) -> None:
         """From now on only what was published before is waited for."""
+        idle = self._options.available_now_idle
         with self._changed:
-            self._until = time.time()
-            self._came_at = time.monotonic()
+            self._silence = Silence(idle, until=time.time(), now=time.monotonic())
 
     def begin(self, query: str) -> None:
         """Spark has noted a batch: from now on the log is that of this query.
@@ -253,7 +299,7 @@ class Intake:
             WalError: Another has begun with it.
         """
         if self._owner is None:
-            self._owner = self.wal.mark(_BEGUN, query)
+            self._owner = self.wal.marks.put(BEGUN, query)
         self.check_owner(query)
 
     def check_owner(self, query: str) -> None:
@@ -263,7 +309,9 @@ class Intake:
                 f"walLocation: {self.wal.store.location} belongs to another query, which has come "
                 f"to batch {self.wal.seq}: go on with the checkpoint of that query, or give this "
                 "one a walLocation of its own. A query without a checkpointLocation is another "
-                "one each time, and so is each load() of one query"
+                "one each time, and so is each load() of one query, and each side of a join. If "
+                "that query is gone, delete marks/begun in the walLocation: then a new one has "
+                "all that it was not done with"
             )
 
     def pieces(self, after: int, until: int) -> list[Piece]:
@@ -271,15 +319,16 @@ class Intake:
         with self._changed:
             found = [*self.wal.pieces(after, until)]
             waiting, options = self.wal.waiting, self._options
-            if waiting.rows >= options.max_rows or waiting.size >= options.max_bytes:
+            is_full = waiting.rows >= options.max_rows or waiting.size >= options.max_bytes
+            # With AvailableNow there is no next batch if all that waits was published since.
+            if is_full and (not self._silence or self.wal.oldest <= self._silence.until):
                 self._do(self._seal_ahead, until)
         return found
 
     def _seal_ahead(self, after: int) -> None:
         with self._changed:
             if after == self.wal.seq:
-                self.wal.seal(after, self._limit, now=time.time())
-                self._changed.notify_all()
+                self._seal(after, self._limit)
 
     def commit(self, seq: int) -> None:
         """Batches up to that one are done with; what they need no more is deleted, meanwhile."""

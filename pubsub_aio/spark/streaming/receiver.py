@@ -10,19 +10,21 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pubsub_aio.config import CALL_TIMEOUT, MIB, FlowControl, ShutdownPolicy
-from pubsub_aio.errors import ConfigError, NotFoundError
+from pubsub_aio.errors import AlreadyExistsError, ConfigError, NotFoundError
 from pubsub_aio.spark.streaming.options import SourceOptions
 from pubsub_aio.subscriber.client import SubscriberClient
 
 if TYPE_CHECKING:
     from pubsub_aio.subscriber.arrow import ArrowBatch
     from pubsub_aio.subscriber.subscription import Subscription
+    from pubsub_aio.subscriber.vitals import Event
 
 SEGMENT_ROWS = 50_000
 SEGMENT_BYTES = 32 * MIB
 _LATENCY = 0.2  # seconds that a message waits for others of its segment
 _WITH_FETCHERS = 1_000  # messages that the driver holds where tasks fetch
 _SHUTDOWN = ShutdownPolicy(timeout=10.0)
+_HOWEVER_LONG = 10 * 365 * 86_400.0
 _GONE = (
     "create the subscription again, and start the query again; what it has received is in its log"
 )
@@ -42,6 +44,13 @@ class Keeper(Protocol):
         """From now on nothing is to block."""
 
 
+class Intake(Keeper, Protocol):
+    """A keeper that wants to know how it goes."""
+
+    def connection(self, *, works: bool) -> None:
+        """The connection to the service is lost, or works again. It must not block."""
+
+
 @contextlib.asynccontextmanager
 async def receiving(
     client: SubscriberClient,
@@ -50,6 +59,7 @@ async def receiving(
     failed: asyncio.Future[None],
     *,
     most: int,
+    on_event: Callable[[Event], None] = lambda _: None,
 ) -> AsyncIterator[Subscription]:
     """Receive for as long as this is entered. What cannot be kept fails the future.
 
@@ -59,6 +69,7 @@ async def receiving(
         keeper: Keeps what comes.
         failed: Is told what cannot be kept.
         most: How many messages may be held at once.
+        on_event: Is told when the state changes.
     """
 
     async def keep(batch: ArrowBatch) -> None:
@@ -87,8 +98,11 @@ async def receiving(
             max_bytes=options.max_outstanding_bytes,
             resume_threshold=1.0,
             max_request_batch_size=rows,
+            # Whoever waits for room must not give back: that counts as a failed delivery.
+            max_lease_duration=_HOWEVER_LONG,
         ),
         shutdown=_SHUTDOWN,
+        on_event=on_event,
     )
     try:
         await live.ready()
@@ -106,7 +120,7 @@ class Receiver:
         seek: Whether the query is new, so that it begins where the options say.
     """
 
-    def __init__(self, options: SourceOptions, keeper: Keeper, *, seek: bool) -> None:
+    def __init__(self, options: SourceOptions, keeper: Intake, *, seek: bool) -> None:
         self._options = options
         self._keeper = keeper
         self._seek = seek
@@ -116,6 +130,10 @@ class Receiver:
         self._thread = threading.Thread(target=self._run, name="pubsub-aio receiver", daemon=True)
         self.error: Exception | None = None
         """Why it has ended by itself."""
+        self.has_created = False
+        """Whether the subscription was not there before; known where it is to be deleted."""
+        self.may_be_ordered = True
+        """Whether the subscription has message ordering, as far as is known."""
 
     def start(self) -> None:
         """Begin; returns when messages can come.
@@ -166,8 +184,11 @@ class Receiver:
         async with SubscriberClient(**options.connection.arguments()) as client:
             await self._prepare(client)
             most = _most_of_the_driver(options)
-            async with receiving(client, options, self._keeper, failed, most=most) as live:
+            async with receiving(
+                client, options, self._keeper, failed, most=most, on_event=self._note
+            ) as live:
                 _check_order(live, options)
+                self.may_be_ordered = _ordered(live) is not False
                 self._stop = stop
                 self._started.set()
                 waiting = asyncio.ensure_future(stopped.wait())
@@ -181,15 +202,33 @@ class Receiver:
         if self._delete_then:
             await self._delete()
 
+    def _note(self, event: Event) -> None:
+        if event.kind == "state" and event.state in ("running", "reconnecting"):
+            self._keeper.connection(works=event.state == "running")
+
     async def _prepare(self, client: SubscriberClient) -> None:
         options = self._options
         if options.create:
-            await client.create_subscription(options.subscription, options.topic)
+            with _missing(f"topic {options.topic}", _NEVER_WAS):
+                self.has_created = options.delete_on_stop and await self._create()
+                await client.create_subscription(options.subscription, options.topic)
         if self._seek and options.start_at is not None:
             is_time = isinstance(options.start_at, datetime)
             what = options.subscription if is_time else f"startingSnapshot {options.start_at}"
             with _missing(what, _NEVER_WAS):
                 await client.seek(options.subscription, options.start_at)
+
+    async def _create(self) -> bool:
+        """Returns whether it was not there."""
+        from pubsub_aio.admin import AdminClient
+
+        options = self._options
+        async with AdminClient(**options.connection.arguments()) as admin:
+            try:
+                await admin.create_subscription(options.subscription, options.topic)
+            except AlreadyExistsError:
+                return False
+        return True
 
     async def _delete(self) -> None:
         from pubsub_aio.admin import AdminClient
@@ -221,10 +260,15 @@ def _most_of_the_driver(options: SourceOptions) -> int:
 def _check_order(live: Subscription, options: SourceOptions) -> None:
     if not options.fetch_partitions:
         return
-    setting = live.settings.get("enable_message_ordering")
-    if setting is None or setting.value is not False:
-        known = "has" if setting is not None and setting.value is True else "may have"
+    if (ordered := _ordered(live)) is not False:
+        known = "has" if ordered else "may have"
         raise ConfigError(
             f"numFetchPartitions must be 0, for {options.subscription} {known} message ordering, "
             "and messages that several tasks fetch have no order"
         )
+
+
+def _ordered(live: Subscription) -> bool | None:
+    """Whether the subscription has message ordering; None if the service does not tell."""
+    setting = live.settings.get("enable_message_ordering")
+    return None if setting is None else bool(setting.value)

@@ -7,8 +7,8 @@ import logging
 import socket
 
 from pubsub_aio.errors import WalError
+from pubsub_aio.spark.streaming.marks import identity_of
 from pubsub_aio.spark.streaming.stores import LocalStore, Store
-from pubsub_aio.spark.streaming.wal import identity_of
 
 try:
     from pyspark import TaskContext

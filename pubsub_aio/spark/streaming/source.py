@@ -182,7 +182,11 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new query begins."""
         from pubsub_aio.spark.streaming.manifests import Waiting
 
-        return self._told(None, Waiting())
+        done = self._opened().wal.done  # of a query that is gone, if there is any
+        if done is None:
+            return self._told(None, Waiting())
+        self._at = self._at or done.seq
+        return self._offset(done)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """The limit that latestOffset is given; other limits are known here alone."""
@@ -294,7 +298,7 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._at = until
         pieces = intake.pieces(after, until)
         tasks: list[InputPartition] = [*shared_out(pieces, self._options, wal)]
-        if fetchers := self._options.fetch_partitions:
+        if (fetchers := self._options.fetch_partitions) and intake.is_receiving:
             rows = intake.room() // fetchers
             tasks += [FetchPartition(number, rows, wal) for number in range(fetchers) if rows]
         return tasks

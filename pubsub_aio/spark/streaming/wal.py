@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
@@ -29,13 +28,13 @@ from pubsub_aio.spark.streaming.layout import (
     IDS,
     INCOMING,
     LOG,
-    MARKS,
     last_of_ids,
     log_name,
     names_in,
     number_of_manifest,
 )
-from pubsub_aio.spark.streaming.manifests import Ids, Manifest, Waiting, opened, sealed
+from pubsub_aio.spark.streaming.manifests import Ids, Manifest, Waiting, sealed
+from pubsub_aio.spark.streaming.marks import Marks, identity_of
 from pubsub_aio.spark.streaming.pieces import Piece, cut
 from pubsub_aio.spark.streaming.seen import Run, Seen, merged
 from pubsub_aio.spark.streaming.segments import Chunk, Segment
@@ -57,23 +56,32 @@ class Wal:
         window: Seconds for which ids are remembered.
         max_ids: How many may be remembered at most.
         fail_on_loss: Whether it is an error that messages are missing.
+        in_order: Whether batches have segments in the order in which they were written.
     """
 
     def __init__(
-        self, store: Store, *, window: float, max_ids: int, fail_on_loss: bool = True
+        self,
+        store: Store,
+        *,
+        window: float,
+        max_ids: int,
+        fail_on_loss: bool = True,
+        in_order: bool = True,
     ) -> None:
         self.store = store
+        self.marks = Marks(store)
         self.id = ""
         """Unlike that of any other log."""
         self._window = window
         self._max_ids = max_ids
         self._fail_on_loss = fail_on_loss
+        self._in_order = in_order
         self._clear()
 
     def _clear(self) -> None:
         self._head: Manifest | None = None
         self._seen = Seen(self._window)
-        self._candidates = Candidates()
+        self._candidates = Candidates(in_order=self._in_order)
         self._collector = Collector(self._window)
         self._since = 0.0  # by the clock of the log, when what arrives now is first compared
         self._sealed: set[str] = set()  # segments that may be there and are in batches
@@ -245,6 +253,12 @@ class Wal:
         """Its number; 0 before the first."""
         return self._head.seq if self._head else 0
 
+    @property
+    def done(self) -> Manifest | None:
+        """The last batch whose messages were deleted, for it was done with."""
+        covered = self._collector.covered
+        return self.manifest(covered) if covered else None
+
     def seal(self, after: int, limit: Limit, *, now: float) -> Manifest | None:
         """The batch after that one: as it is in the log, or made of what waits.
 
@@ -281,11 +295,21 @@ class Wal:
 
         They leave the file with the ids of the last ones that they have deleted.
         """
-        if any(last_of_ids(name) >= seq for name in self._names(IDS)):
+        if self._is_forgotten(seq):
             raise WalError(
                 f"walLocation: others have gone on with {self.store.location} since this query "
                 "was last awake: stop all but one"
             )
+
+    def _is_forgotten(self, seq: int) -> bool:
+        """Whether a batch was done with, and what it had was deleted."""
+        return any(last_of_ids(name) >= seq for name in self._names(IDS))
+
+    def _too_old(self, seq: int) -> str:
+        return (
+            f"walLocation: {self.store.location} has deleted what was in batch {seq}, for it was "
+            "done with: the checkpoint is older than the log, as one is that comes from a backup"
+        )
 
     def _next(self, limit: Limit, now: float) -> tuple[Manifest, Run]:
         head = self._head
@@ -341,6 +365,12 @@ class Wal:
             if (manifest.wal, manifest.seq) != (self.id, seq):
                 raise ValueError(f"it is batch {manifest.seq} of the log {manifest.wal!r}")
         except (ValueError, FileNotFoundError) as error:
+            if isinstance(error, FileNotFoundError) and self._is_forgotten(seq):
+                raise WalError(
+                    f"{self._too_old(seq)}. Bring back the newer one; or begin with a new one, and "
+                    "delete marks/begun in the walLocation: the query then has all that was not "
+                    "done with"
+                ) from error
             what = "is missing" if isinstance(error, FileNotFoundError) else f"is damaged ({error})"
             raise DataLossError(
                 f"walLocation: {self.store.location}/{name} {what}. Nobody knows without it which "
@@ -348,25 +378,6 @@ class Wal:
                 "walLocation and checkpoint"
             ) from error
         return manifest
-
-    def mark(self, what: str, by: str) -> str:
-        """Note that something has happened; returns by whom, who may have been another."""
-        name = f"{MARKS}/{what}"
-        with writing(self.store):
-            self.store.put_if_absent(name, [sealed({"by": by})])
-        return self._who(name)
-
-    def marked(self, what: str) -> str | None:
-        """By whom that was noted; None if it has not happened."""
-        return self._who(f"{MARKS}/{what}") if what in self._names(MARKS) else None
-
-    def _who(self, name: str) -> str:
-        try:
-            return str(opened(self._get(name))["by"])
-        except (KeyError, ValueError) as error:
-            raise WalError(
-                f"walLocation: {self.store.location}/{name} is damaged ({error}): bring it back"
-            ) from error
 
     def pieces(self, after: int, until: int) -> Iterator[Piece]:
         """What there is to read for some batches, in the order of sequence numbers."""
@@ -377,6 +388,12 @@ class Wal:
                 try:
                     chunks = self._chunks_of(part.segment)
                 except DataLossError as error:
+                    is_missing = isinstance(error.__cause__, FileNotFoundError)
+                    if is_missing and self._is_forgotten(seq):
+                        remedy = (
+                            "Bring back the newer one, or set the option failOnDataLoss to false"
+                        )
+                        error = DataLossError(f"{self._too_old(seq)}. {remedy} to go on behind it")
                     self._lost(error)
                 else:
                     yield from cut(part, chunks, sequence)
@@ -422,22 +439,6 @@ class Wal:
     def _get(self, name: str) -> Buffer:
         with reading(self.store, name):
             return self.store.get(name)
-
-
-def identity_of(store: Store) -> dict[str, Any]:
-    """Whose log there is.
-
-    Raises:
-        WalError: There is none, or it cannot be read.
-    """
-    try:
-        with reading(store, IDENTITY):
-            return opened(store.get(IDENTITY))
-    except (ValueError, FileNotFoundError) as error:
-        raise WalError(
-            f"walLocation: {store.location}/{IDENTITY} cannot be read: {error}. Bring it back, or "
-            "give another walLocation and checkpoint"
-        ) from error
 
 
 def _raised(error: DataLossError) -> None:

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-import time
-from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark.sql.datasource", reason="the source needs PySpark 4.0")
@@ -18,60 +13,12 @@ pytest.importorskip("pyspark.sql.datasource", reason="the source needs PySpark 4
 from pubsub_aio.emulator import EmulatorThread
 from pubsub_aio.errors import WalError
 from pubsub_aio.spark.streaming import collection, intake
-from pubsub_aio.spark.streaming.intake import Intake
-from pubsub_aio.spark.streaming.options import SourceOptions, source_options
-from pubsub_aio.spark.streaming.receiver import Receiver
+from pubsub_aio.spark.streaming.receiver import Receiver, receiving
 from pubsub_aio.spark.streaming.segment_writer import SegmentWriter
-from pubsub_aio.spark.streaming.source import FetchPartition, PubSubStreamReader
 from pubsub_aio.spark.streaming.stores import LocalStore
-from tests.spark.streaming.logs import rows
+from pubsub_aio.subscriber.client import SubscriberClient
+from tests.spark.streaming.drivers import Batch, Driver, Kept, options_of, publish
 from tests.spark.wire import TOPIC, WITHIN, WORKER
-
-Offset = dict[str, Any]
-_PAUSE = threading.Event()
-
-
-class Driver:
-    """What Spark does with a reader: one of these is one life of a driver."""
-
-    def __init__(self, emulator: EmulatorThread, folder: Path, **options: str) -> None:
-        self.reader = PubSubStreamReader(options_of(folder, emulator, **options))
-        self.emulator = emulator
-
-    def next(self, start: Offset) -> Offset:
-        """The next batch, as soon as there is one."""
-        while (end := self.reader.latestOffset(start))["seq"] == start["seq"]:
-            _PAUSE.wait(0.01)
-        return end
-
-    def rows(self, start: Offset, end: Offset) -> list[bytes]:
-        """Note a batch, and read it."""
-        tasks = [
-            task
-            for task in self.reader.partitions(start, end)
-            if not isinstance(task, FetchPartition)
-        ]
-        batches = [batch for task in tasks for batch in self.reader.read(task)]
-        return [data for batch in batches for data in batch.column("data").to_pylist()]
-
-    def end(self) -> None:
-        self.reader.stop()
-
-
-def options_of(folder: Path, emulator: EmulatorThread | None, **options: str) -> SourceOptions:
-    given = {
-        "subscription": WORKER,
-        "project": emulator.project if emulator else "p",
-        "endpoint": f"http://{emulator.address}" if emulator else "http://localhost:1",
-        "walLocation": str(folder / "wal"),
-    }
-    return source_options(given | options)
-
-
-def publish(emulator: EmulatorThread, *data: bytes) -> None:
-    for each in data:
-        emulator.publish(TOPIC, each)
-
 
 # Where a query is
 
@@ -201,129 +148,95 @@ def test_a_checkpoint_of_another_log_is_refused_before_anything_is_received(
     assert emulator.streams() == []
 
 
-# All there is, and no more
-
-
-@pytest.mark.parametrize("told", [True, False])
-def test_all_there_is_comes_though_some_was_sealed_before(
-    emulator: EmulatorThread, tmp_path: Path, told: bool
+def test_a_new_query_has_what_one_was_not_done_with_that_is_gone(
+    emulator: EmulatorThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits: list[object] = []
-    if told:
-        kinds = pytest.importorskip("pyspark.sql.streaming.datasource", reason="Spark 4.2 tells")
-        limits = [kinds.ReadAllAvailable()]
-    first = Driver(emulator, tmp_path)
-    start = first.reader.initialOffset()
-    publish(emulator, b"a")
-    first.next(start)
-    first.end()
-    publish(emulator, b"b", b"c")
+    """Its checkpoint is lost, say, or a mistake in it cannot be mended; its mark is deleted."""
+    monkeypatch.setattr(collection, "_GROUP_BATCHES", 1)
+    gone = Driver(emulator, tmp_path)
+    offset = gone.reader.initialOffset()
+    for each in (b"done", b"begun", b"sealed"):
+        publish(emulator, each)
+        before, offset = offset, gone.next(offset)
+        if each != b"sealed":
+            assert gone.rows(before, offset) == [each]
+            gone.reader.commit(before)
+    gone.end()  # what it has begun to delete is deleted
+    publish(emulator, b"later")
 
-    second = Driver(emulator, tmp_path, availableNowIdle="1s")
-    start = second.reader.initialOffset()
-    end = second.reader.latestOffset(start if told else None, *limits)
+    with pytest.raises(WalError, match="If that query is gone, delete marks/begun in the walLoc"):
+        Driver(emulator, tmp_path).reader.latestOffset()
+    (tmp_path / "wal" / "marks" / "begun").unlink()
+    new = Driver(emulator, tmp_path)
+    offset = new.reader.initialOffset()
+    found = []
+    for _ in range(3):
+        before, offset = offset, new.next(offset)
+        found += new.rows(before, offset)
 
-    assert second.rows(start, end) == [b"a", b"b", b"c"]
-    assert emulator.streams() == []
-    second.end()
+    assert found == [b"begun", b"sealed", b"later"]
+    new.end()
 
 
-def test_a_query_that_has_all_receives_no_more(emulator: EmulatorThread, tmp_path: Path) -> None:
-    """Spark asks again if another source of the query has not, or if there is state."""
-    publish(emulator, b"a")
-    driver = Driver(emulator, tmp_path, availableNowIdle="0.5s")
-    driver.reader.prepareForTriggerAvailableNow()
+def test_who_goes_on_before_4_2_begins_where_the_query_that_is_gone_was_done(
+    emulator: EmulatorThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collection, "_GROUP_BATCHES", 1)
+    gone = Driver(emulator, tmp_path)
+    start = gone.reader.initialOffset()
+    publish(emulator, b"done")
+    one = gone.next(start)
+    gone.rows(start, one)
+    gone.reader.commit(one)
+    publish(emulator, b"sealed")
+    gone.next(one)
+    gone.end()
+    (tmp_path / "wal" / "marks" / "begun").unlink()
+
+    new = Driver(emulator, tmp_path)
+    start = new.reader.initialOffset()
+    two = new.reader.latestOffset()
+
+    assert (start["seq"], new.rows(start, two)) == (1, [b"sealed"])
+    new.end()
+
+
+# Order
+
+
+def test_what_another_driver_has_kept_of_an_ordered_subscription_comes_first(
+    emulator: EmulatorThread, tmp_path: Path
+) -> None:
+    """It acked that, and only then the service gave what is behind it to this one."""
+    emulator.create_subscription("ordered", TOPIC, enable_message_ordering=True)
+    driver = Driver(emulator, tmp_path, subscription="ordered")
     start = driver.reader.initialOffset()
-    one = driver.reader.latestOffset(start)
+    publish(emulator, b"a")
+    one = driver.next(start)
     assert driver.rows(start, one) == [b"a"]
-    assert driver.reader.latestOffset(one) == one
-    publish(emulator, b"b")
+    wal = driver.reader._opened().wal
+    SegmentWriter(wal.store, wal.id, "").write(Batch("b"))  # type: ignore[arg-type]
 
-    assert driver.reader.latestOffset(one) == one
-    assert (emulator.streams(), emulator.backlog(WORKER)) == ([], 1)
+    publish(emulator, b"c")
+
+    assert driver.rows(one, driver.next(one)) == [b"b", b"c"]
     driver.end()
 
 
-class Batch:
-    """Messages as the receiver hands them over."""
-
-    def __init__(self, *ids: str, size: int = 10, published: float = 0.0) -> None:
-        found = rows(ids)
-        place = found.schema.get_field_index("publish_time")
-        field = found.schema.field(place)
-        times = [datetime.fromtimestamp(published, UTC)] * len(ids)
-        self.records = found.set_column(place, field, pa.array(times, field.type))
-        self.size = size
-
-    def __len__(self) -> int:
-        return int(self.records.num_rows)
+# How long messages are held
 
 
-class Kept:
-    """An intake whose receiver is a thread of the test."""
-
-    def __init__(self, folder: Path, **options: str) -> None:
-        self.intake = Intake(options_of(folder, None, **options))
-        self.intake.open()
-        self.intake._writer = SegmentWriter(self.intake.wal.store, self.intake.wal.id, "")
-        self.kept: list[bool] = []
-
-    def receive(self, batches: Iterable[Batch]) -> threading.Thread:
-        def receive() -> None:
-            for batch in batches:
-                self.kept.append(self.intake.keep(batch))  # type: ignore[arg-type]
-                self.intake.rest()
-
-        thread = threading.Thread(target=receive, daemon=True)
-        thread.start()
-        return thread
-
-    def all(self, *, everything: bool) -> int:
-        """Batch by batch, as with the trigger availableNow; returns how many rows there were."""
-        last = None
-        while batch := self.intake.latest(
-            last.seq if last else 0, everything=everything, patient=True
-        ):
-            last = batch
-        self.intake.release()
-        return last.rows if last else 0
-
-
-def test_nobody_rests_while_everything_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_messages_are_held_for_however_long_the_log_is_full(
+    emulator: EmulatorThread, tmp_path: Path
 ) -> None:
-    """A rest may be longer than the silence after which a query ends."""
-    monkeypatch.setattr(intake, "_RESTS", ((10, 100.0),))
-    kept = Kept(tmp_path, availableNowIdle="1s")
-    kept.intake.begin_available_now()
-
-    receiver = kept.receive(Batch(f"{number}") for number in range(30))
-    found = kept.all(everything=True)
-    receiver.join(WITHIN)
-
-    assert (found, kept.kept) == (30, [True] * 30)
-
-
-def test_what_was_published_before_has_room_though_the_log_is_full_of_what_came_later(
-    tmp_path: Path,
-) -> None:
-    kept = Kept(tmp_path, availableNowIdle="1s", maxBytesPerTrigger="1m")
-    kept.intake.begin_available_now()
-    later = time.time() + 3_600
-
-    def batches() -> Iterator[Batch]:
-        number = 0
-        while kept.intake._has_room():
-            yield Batch(f"later {number}", size=32 << 20, published=later)
-            number += 1
-        yield Batch("before")
-
-    receiver = kept.receive(batches())
-    found = kept.all(everything=False)
-    receiver.join(WITHIN)
-
-    assert kept.kept[-1]
-    assert found == len(kept.kept)
+    """To give them back would count as a failed delivery, and make dead letters of them."""
+    options = options_of(tmp_path, emulator)
+    failed = asyncio.get_running_loop().create_future()
+    async with (
+        SubscriberClient(**options.connection.arguments()) as client,
+        receiving(client, options, Kept(tmp_path).intake, failed, most=10) as live,
+    ):
+        assert live.flow_control.max_lease_duration > 365 * 86_400
 
 
 # How much a batch has

@@ -700,23 +700,23 @@ def test_a_segment_of_another_log_is_no_part_of_this(wal: Wal, store: MemoryStor
 def test_what_has_happened_once_is_remembered(store: MemoryStore) -> None:
     first, second = opened(store), opened(store)
 
-    assert first.marked("begun") is None
-    assert first.mark("begun", "one") == "one"
-    assert first.mark("begun", "one") == "one"  # as if the answer had been lost
-    assert second.mark("begun", "two") == "one"
-    assert opened(store).marked("begun") == "one"
-    assert opened(store).marked("sought") is None
+    assert first.marks.who("begun") is None
+    assert first.marks.put("begun", "one") == "one"
+    assert first.marks.put("begun", "one") == "one"  # as if the answer had been lost
+    assert second.marks.put("begun", "two") == "one"
+    assert opened(store).marks.who("begun") == "one"
+    assert opened(store).marks.who("sought") is None
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_mark_is_named(
     wal: Wal, store: MemoryStore, damage: Callable[[bytes], bytes]
 ) -> None:
-    wal.mark("begun", "one")
+    wal.marks.put("begun", "one")
     store.files["marks/begun"] = damage(store.files["marks/begun"])
 
     with pytest.raises(WalError, match=r"memory/marks/begun is damaged \(.*\): bring it back$"):
-        wal.marked("begun")
+        wal.marks.who("begun")
 
 
 def test_pieces_of_several_batches_come_in_the_order_of_their_numbers(wal: Wal) -> None:

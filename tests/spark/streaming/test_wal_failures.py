@@ -12,8 +12,9 @@ from pubsub_aio.errors import DataLossError, WalError
 from pubsub_aio.spark.streaming import candidates, collection, segments
 from pubsub_aio.spark.streaming.candidates import Limit
 from pubsub_aio.spark.streaming.layout import IDS, INCOMING, LOG, log_name
+from pubsub_aio.spark.streaming.marks import identity_of
 from pubsub_aio.spark.streaming.stores import Buffer
-from pubsub_aio.spark.streaming.wal import Wal, identity_of
+from pubsub_aio.spark.streaming.wal import Wal
 from tests.spark.streaming.logs import (
     NOW,
     SUBSCRIPTION,
@@ -290,6 +291,76 @@ def test_keys_of_batches_do_not_pile_up_while_something_always_waits(
         assert wal.seal(seq, Limit(rows=1), now=NOW)
 
     assert len(wal._candidates._keys) < 20
+
+
+# Checkpoints of before, as they come from a backup
+
+
+@pytest.mark.parametrize("fail_on_loss", [True, False])
+def test_a_batch_whose_rows_were_deleted_is_told_from_one_that_is_lost(
+    store: Failing, fail_on_loss: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collection, "_GROUP_BATCHES", 1)
+    wal = opened(store)
+    for seq in range(3):
+        arrive(wal, [f"{seq}"])
+        assert wal.seal(seq, ALL, now=NOW)
+        commit(wal, seq)
+    later = Wal(store, window=1_000.0, max_ids=100, fail_on_loss=fail_on_loss)
+    later.open(SUBSCRIPTION)
+
+    if not fail_on_loss:
+        assert [piece.sequence for piece in later.pieces(0, 3)] == [2]  # what was not done with
+        return
+    with pytest.raises(DataLossError) as caught:
+        [*later.pieces(0, 3)]
+    assert str(caught.value) == (
+        "walLocation: memory has deleted what was in batch 1, for it was done with: the "
+        "checkpoint is older than the log, as one is that comes from a backup. Bring back the "
+        "newer one, or set the option failOnDataLoss to false to go on behind it"
+    )
+
+
+def test_a_batch_that_is_forgotten_is_told_from_one_that_is_lost(
+    store: Failing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collection, "_GROUP_BATCHES", 1)
+    wal = opened(store, window=10.0)
+    for seq in range(5):
+        arrive(wal, [f"{seq}"])
+        assert wal.seal(seq, ALL, now=NOW + 20 * seq)
+        commit(wal, seq)
+
+    with pytest.raises(WalError) as caught:
+        wal.seal(0, ALL, now=NOW + 100)
+
+    assert str(caught.value) == (
+        "walLocation: memory has deleted what was in batch 1, for it was done with: the "
+        "checkpoint is older than the log, as one is that comes from a backup. Bring back the "
+        "newer one; or begin with a new one, and delete marks/begun in the walLocation: the "
+        "query then has all that was not done with"
+    )
+
+
+# Order
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_what_is_found_late_is_where_it_was_written(store: Failing, in_order: bool) -> None:
+    """With its repeats: what is first of all is no repeat."""
+    wal = Wal(store, window=1_000.0, max_ids=100, in_order=in_order)
+    wal.open(SUBSCRIPTION)
+    arrive(wal, ["a", "b"])
+    assert wal.seal(0, Limit(rows=1), now=NOW)
+    write(store, wal.id, ["c", "d"])
+    arrive(wal, ["c", "e"])
+    wal.look()
+
+    assert wal.seal(1, ALL, now=NOW)
+
+    assert ids_of(wal, 2) == (["b", "c", "d", "e"] if in_order else ["b", "c", "e", "d"])
+    again = opened(store)
+    assert (ids_of(again, 2), again.waiting.segments) == (ids_of(wal, 2), 0)
 
 
 # Files that are not the log's
