@@ -12,6 +12,7 @@ import argparse
 import os
 import tempfile
 from contextlib import ExitStack
+from pathlib import Path
 
 from pubsub_aio.emulator import EmulatorThread
 from pubsub_aio.spark import PubSubDataSource, decode_json, session
@@ -20,7 +21,7 @@ ORDER = "number INT, item STRING, price DOUBLE"
 ORDERS = 1_000
 
 
-def stream(folder: str, *, until_empty: bool) -> None:
+def stream(folder: Path, *, until_empty: bool) -> None:
     """Append orders to files, until it is killed or nothing is left."""
     spark = session("orders")
     spark.dataSource.register(PubSubDataSource)
@@ -60,8 +61,8 @@ def main() -> None:
             emulator.faults.duplicate("lake", times=100)  # which nobody will notice
             for number in range(ORDERS):
                 emulator.publish("orders", b'{"number": %d, "item": "tea", "price": 2.5}' % number)
-        folder = given.folder or tempfile.mkdtemp(prefix="pubsub-aio-streaming-")
-        stream(folder, until_empty=given.until_empty or alone)
+        folder = Path(given.folder or tempfile.mkdtemp(prefix="pubsub-aio-streaming-"))
+        stream(folder.absolute(), until_empty=given.until_empty or alone)
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ class Broker:
         settings.check_topic(config)
         if config.name in self.topics:
             raise already_exists(config.name)
-        topic = Topic(self._next_serial(), config, self.journal)
+        topic = Topic(self._next_serial(), config, self.journal, now=now)
         self.topics[config.name] = topic
         self._alarms.set(topic, topic.poll(now))
         return config

@@ -16,15 +16,17 @@ if TYPE_CHECKING:
     from pubsub_aio.emulator.snapshots import Snapshot
     from pubsub_aio.emulator.subscriptions import Subscription
 
-_IDS = 10**12
-_FIRST_TOPIC = 1_000  # so that ids have the length that the service's have
+_IDS, _MOST_SERIALS = 10**16, 900
+"""Ids of a topic begin with its serial number, and go on with microseconds of Unix time: a server
+that is started again, and knows nothing of the last one, gives no id twice. They fit 64 bits."""
 
 
 class Topic:
     """Messages in order, kept for as long as a subscription, a snapshot or retention needs them."""
 
-    def __init__(self, serial: int, config: schema.Topic, journal: Journal) -> None:
+    def __init__(self, serial: int, config: schema.Topic, journal: Journal, *, now: float) -> None:
         self.serial = serial
+        self._first_id = serial % _MOST_SERIALS * _IDS + int(now * 1e6)
         self.config = config
         self.log = TopicLog()
         self.subscriptions: dict[str, Subscription] = {}
@@ -42,7 +44,7 @@ class Topic:
         # To the microsecond, as clients are told it: they may seek to the time of a message.
         self._time = max(self._time, round(now, 6))
         first = self.log.next
-        first_id = (_FIRST_TOPIC + self.serial) * _IDS + first
+        first_id = self._first_id + first
         framed = records.frame(bodies, first_id=first_id, time=self._time)
         if self.subscriptions or self.snapshots or self.retention:
             self.log.append(framed, time=self._time)

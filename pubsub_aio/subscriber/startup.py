@@ -8,7 +8,7 @@ from pubsub_aio.errors import Check, ConfigError, ReconnectError, ServiceError, 
 from pubsub_aio.subscriber.reconnect import ANSWER_TIMEOUT, FATAL, call_patiently
 
 REMEDIES = {
-    "NOT_FOUND": "check the project and the name, or create it with create_subscription",
+    "NOT_FOUND": "check the project and the name, or create it",
     "PERMISSION_DENIED": "grant roles/pubsub.subscriber on the subscription to these credentials",
     "UNAUTHENTICATED": "the credentials are missing, expired or not accepted",
     "FAILED_PRECONDITION": "the subscription cannot be pulled from as it is",

@@ -349,3 +349,16 @@ def test_exception_in_a_condition_of_until_passes_on_from_a_thread() -> None:
 
     with EmulatorThread() as emulator, pytest.raises(ZeroDivisionError):
         emulator.until(condition)
+
+
+async def test_a_server_that_is_started_again_gives_no_id_twice() -> None:
+    """Whoever remembers ids, to recognise repeats, would drop what is new."""
+    ids: list[int] = []
+    for _ in range(3):
+        async with Emulator() as emulator:
+            for topic in ("orders", "others"):
+                emulator.create_topic(topic)
+                ids += [int(emulator.publish(topic, b"x")) for _ in range(10)]
+
+    assert len({*ids}) == len(ids)
+    assert max(ids) < 2**63

@@ -14,7 +14,7 @@ from pubsub_aio.errors import ConfigError, WalError
 from pubsub_aio.spark.streaming.candidates import Limit
 from pubsub_aio.spark.streaming.collection import Collection
 from pubsub_aio.spark.streaming.manifests import Manifest, Waiting
-from pubsub_aio.spark.streaming.marks import BEGUN, CREATED, SOUGHT
+from pubsub_aio.spark.streaming.marks import BEGUN, CREATED, RECEIVES, SOUGHT
 from pubsub_aio.spark.streaming.options import SourceOptions
 from pubsub_aio.spark.streaming.pieces import Piece
 from pubsub_aio.spark.streaming.receiver import SEGMENT_BYTES, SEGMENT_ROWS, Receiver
@@ -104,24 +104,26 @@ class Intake:
         self._writer = SegmentWriter(
             store, self.wal.id, options.dedupe_attribute, after=names[-1] if names else ""
         )
+        was_killed = self.wal.marks.who(RECEIVES) is not None
+        self.wal.marks.put(RECEIVES, self.wal.id)
         self._receiver = Receiver(options, self, seek=is_new)
         self._receiver.start()
         self._looked_at = time.monotonic()
         if options.start_at is not None:
             self.wal.marks.put(SOUGHT, self.wal.id)
+        if self._receiver.has_created:
+            self.wal.marks.put(CREATED, self.wal.id)
         if self._silence:
             self._silence.begin(now=time.monotonic())
         if options.delete_on_stop:
-            self._may_delete(created=self._receiver.has_created)
+            self._may_delete(was_killed=was_killed and not self._receiver.has_created)
 
-    def _may_delete(self, *, created: bool) -> None:
+    def _may_delete(self, *, was_killed: bool) -> None:
         """Find out whether the subscription is the query's own, so that it is deleted at the end.
 
         Args:
-            created: Whether it was created right now, so that nobody can have received of it.
+            was_killed: Whether a run was, which may have received of it.
         """
-        if created:
-            self.wal.marks.put(CREATED, self.wal.id)
         self._deletes = self.wal.marks.who(CREATED) is not None
         if not self._deletes:
             logger.warning(
@@ -129,7 +131,7 @@ class Intake:
                 self._subscription,
             )
         elif self._silence:
-            self._silence.is_final(held_by_others=not created)
+            self._silence.is_final(held_by_others=was_killed)
 
     @property
     def is_receiving(self) -> bool:
@@ -141,8 +143,7 @@ class Intake:
         if self._receiver:
             self._receiver.stop(delete=self._deletes)
             self._receiver, self._released = None, False
-            if self._deletes:
-                self.wal.marks.remove(CREATED)
+            self.wal.marks.remove(*([CREATED] if self._deletes else []), RECEIVES)
 
     def stop(self) -> None:
         """Receive no more."""

@@ -9,9 +9,9 @@ from pubsub_aio.spark.streaming.layout import IDENTITY, MARKS, names_in
 from pubsub_aio.spark.streaming.manifests import opened, sealed
 from pubsub_aio.spark.streaming.stores import Store, reading, writing
 
-BEGUN, SOUGHT, CREATED = "begun", "sought", "created"
+BEGUN, SOUGHT, CREATED, RECEIVES = "begun", "sought", "created", "receives"
 """Spark has noted the first batch; the subscription is where the query begins; the query has
-created it."""
+created it; a run receives, or was killed while it did."""
 
 
 class Marks:
@@ -37,10 +37,10 @@ class Marks:
             is_there = what in names_in(self._store, MARKS)
         return self._by(f"{MARKS}/{what}") if is_there else None
 
-    def remove(self, what: str) -> None:
-        """It is not so any more."""
+    def remove(self, *what: str) -> None:
+        """These are not so any more."""
         with writing(self._store):
-            self._store.delete([f"{MARKS}/{what}"])
+            self._store.delete([f"{MARKS}/{each}" for each in what])
 
     def _by(self, name: str) -> str:
         try:

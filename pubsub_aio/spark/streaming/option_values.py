@@ -80,7 +80,14 @@ class Given:
 
     def resource(self, name: str, kind: Literal["topics", "subscriptions"]) -> str:
         """The name of a resource, short or in full; one that must be given."""
-        value = self.needed(name, f"projects/PROJECT/{kind}/NAME")
+        self.needed(name, f"projects/PROJECT/{kind}/NAME")
+        return self.optional_resource(name, kind)
+
+    def optional_resource(
+        self, name: str, kind: Literal["topics", "subscriptions", "snapshots"]
+    ) -> str:
+        """The same, or nothing."""
+        value = self.text(name)
         parts = value.split("/")
         is_full = len(parts) == 4 and (parts[0], parts[2]) == ("projects", kind) and all(parts)
         if len(parts) > 1 and not is_full:

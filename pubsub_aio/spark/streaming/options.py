@@ -90,7 +90,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
     given, default = Given(options, NAMES, OTHERS), DEFAULTS
     subscription = given.resource("subscription", "subscriptions")
     create = given.flag("createSubscription", default=default.create)
-    topic = given.text("topic")
+    topic = given.optional_resource("topic", "topics")
     if create and not topic:
         raise ConfigError("topic is missing: createSubscription needs the topic to subscribe to")
     if topic and not create:
@@ -138,7 +138,8 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
 
 
 def _start(given: Given) -> datetime | str | None:
-    time, snapshot = given.text("startingTimestamp"), given.text("startingSnapshot")
+    time = given.text("startingTimestamp")
+    snapshot = given.optional_resource("startingSnapshot", "snapshots")
     if time and snapshot:
         raise ConfigError("startingSnapshot: give it or startingTimestamp, not both")
     if not time:

@@ -131,7 +131,7 @@ class Receiver:
         self.error: Exception | None = None
         """Why it has ended by itself."""
         self.has_created = False
-        """Whether the subscription was not there before; known where it is to be deleted."""
+        """Whether the subscription was not there before."""
         self.may_be_ordered = True
         """Whether the subscription has message ordering, as far as is known."""
 
@@ -210,7 +210,7 @@ class Receiver:
         options = self._options
         if options.create:
             with _missing(f"topic {options.topic}", _NEVER_WAS):
-                self.has_created = options.delete_on_stop and await self._create()
+                self.has_created = await self._create()
                 await client.create_subscription(options.subscription, options.topic)
         if self._seek and options.start_at is not None:
             is_time = isinstance(options.start_at, datetime)

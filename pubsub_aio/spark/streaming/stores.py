@@ -88,13 +88,22 @@ def store_at(location: str) -> Store:
         url = urlsplit(location)
         if url.netloc not in ("", "localhost"):
             raise ConfigError(f"walLocation: {location} is on another machine: give file:///FOLDER")
-        return LocalStore(Path(unquote(url.path)))
+        return _local(Path(unquote(url.path)), location)
     if scheme:
         raise ConfigError(
             f"walLocation: there is no store for {location}, since only some can put a file if "
             "there is none: give a folder, or a URL that begins with file:, gs: or s3:"
         )
-    return LocalStore(Path(location))
+    return _local(Path(location), location)
+
+
+def _local(folder: Path, location: str) -> LocalStore:
+    if not folder.is_absolute():  # processes are started in different folders
+        raise ConfigError(
+            f"walLocation must be an absolute path, such as {folder.absolute()}, or a URL, not "
+            f"{location!r}"
+        )
+    return LocalStore(folder)
 
 
 def check_store(store: Store, folders: Iterable[str]) -> None:

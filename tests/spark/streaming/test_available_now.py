@@ -191,6 +191,20 @@ def test_a_subscription_of_the_query_is_deleted_at_the_end_and_may_be_made_again
         driver.end()
 
 
+def test_a_subscription_that_a_run_has_created_is_deleted_by_a_later_one(
+    emulator: EmulatorThread, tmp_path: Path
+) -> None:
+    """It need not wait for leases: the run before has come to its end, and given back all."""
+    for deletes in ("false", "true"):
+        options = {**DELETES, "deleteSubscriptionOnStreamStop": deletes}
+        driver = Driver(emulator, tmp_path, subscription="mine", **options)
+        start = driver.reader.initialOffset()
+        driver.reader.prepareForTriggerAvailableNow()
+        assert driver.reader.latestOffset(start) == start
+        assert exists(emulator, "mine") == (deletes == "false")
+        driver.end()
+
+
 def test_before_it_is_deleted_what_a_run_held_that_was_killed_has_time_to_come_again(
     emulator: EmulatorThread, tmp_path: Path
 ) -> None:

@@ -191,6 +191,15 @@ def test_a_number_out_of_bounds_is_named_with_them(name: str, value: str, messag
     [
         ({"transport": "http"}, "transport must be grpc or rest, not 'http'"),
         (
+            {"startingSnapshot": "projects/p/topics/t"},
+            "startingSnapshot must be NAME or projects/PROJECT/snapshots/NAME, not "
+            "'projects/p/topics/t'",
+        ),
+        (
+            {"createSubscription": "true", "topic": "p/t"},
+            "topic must be NAME or projects/PROJECT/topics/NAME, not 'p/t'",
+        ),
+        (
             {"startingTimestamp": "yesterday"},
             "startingTimestamp must be a time with its zone, such as 2026-01-31T12:00:00Z, not "
             "'yesterday'",

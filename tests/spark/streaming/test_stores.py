@@ -584,6 +584,17 @@ def test_another_machine_is_refused() -> None:
     )
 
 
+@pytest.mark.parametrize("location", ["wal", "./wal", "~/wal", "file:wal", "C:\\wal"])
+def test_a_folder_that_depends_on_where_a_process_was_started_is_refused(location: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        store_at(location)
+
+    assert str(caught.value) == (
+        "walLocation must be an absolute path, such as "
+        f"{Path(location.removeprefix('file:')).absolute()}, or a URL, not {location!r}"
+    )
+
+
 @pytest.mark.parametrize("location", ["s3:", "s3://", "gs://", "gs:bucket"])
 def test_a_url_without_a_bucket_is_refused(location: str) -> None:
     with pytest.raises(ConfigError, match=f"^walLocation: {location} cannot be used: ") as caught:
