@@ -44,8 +44,8 @@ class Keeper(Protocol):
         """From now on nothing is to block."""
 
 
-class Intake(Keeper, Protocol):
-    """A keeper that wants to know how it goes."""
+class Owner(Keeper, Protocol):
+    """A keeper that wants to know how its receiver fares."""
 
     def connection(self, *, works: bool) -> None:
         """The connection to the service is lost, or works again. It must not block."""
@@ -120,7 +120,7 @@ class Receiver:
         seek: Whether the query is new, so that it begins where the options say.
     """
 
-    def __init__(self, options: SourceOptions, keeper: Intake, *, seek: bool) -> None:
+    def __init__(self, options: SourceOptions, keeper: Owner, *, seek: bool) -> None:
         self._options = options
         self._keeper = keeper
         self._seek = seek

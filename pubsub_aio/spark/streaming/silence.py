@@ -36,7 +36,7 @@ class Silence:
             held_by_others: Whether somebody may have received messages before and not kept them.
         """
         self._is_final = True
-        if held_by_others:
+        if held_by_others or not self._is_connected:
             self._wait_for_leases()
 
     def came(self, published: float, *, now: float) -> None:

@@ -54,3 +54,12 @@ def test_a_longer_silence_that_is_asked_for_stays() -> None:
     made.is_final(held_by_others=True)
 
     assert made.left(now=0.0) == 10_000.0
+
+
+def test_what_was_on_its_way_counts_also_if_the_connection_broke_at_the_beginning() -> None:
+    made = silence()
+    made.connection(works=False, now=0.0)
+    made.is_final(held_by_others=False)
+    made.connection(works=True, now=1.0)
+
+    assert made.left(now=1.0) == LEASES_END
