@@ -300,6 +300,11 @@ class Engine(Generic[M]):
             for reader in self._readers:
                 reader.reopen()
 
+    async def everything_read(self) -> bool:
+        """Return when all that the server had sent at the call was read; returns whether it was."""
+        read = await asyncio.gather(*(reader.everything_read() for reader in self._readers))
+        return bool(read) and all(read)
+
     def health(self) -> Health:
         """How it fares."""
         self.custody.count_acks()

@@ -176,6 +176,14 @@ class Subscription(asyncio.Future[None]):
             return Health(ok=False, state="starting", reasons=("it is starting",))
         return self._engine.health()
 
+    async def everything_read(self) -> bool:
+        """Return when all that the server had sent at the call was read. The library's own.
+
+        Returns whether it was: not if a stream ended before. That is found out from the server's
+        signs of life, and taken for true of one that gives none.
+        """
+        return await self._engine.everything_read() if self._engine else False
+
     @property
     def flow_control(self) -> FlowControl:
         """The limits; set others and they take effect at once."""

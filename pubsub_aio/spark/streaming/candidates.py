@@ -82,7 +82,7 @@ class Candidates:
 
         What was seen, or waits already, is a duplicate here.
         """
-        is_late = self._in_order and not start and segment.name < next(reversed(self._waiting), "")
+        is_late = self._in_order and not start and segment.name < self.newest
         self._compare(segment, start, seen, since)
         if is_late:
             again = sorted(
@@ -154,6 +154,11 @@ class Candidates:
             rows=sum(candidate.rows for candidate in candidates),
             size=sum(candidate.size for candidate in candidates),
         )
+
+    @property
+    def newest(self) -> str:
+        """The last of them; nothing if none waits."""
+        return next(reversed(self._waiting), "")
 
     @property
     def oldest(self) -> float:

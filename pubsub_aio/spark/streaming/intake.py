@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
+import uuid
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from pubsub_aio.errors import ConfigError, WalError
 from pubsub_aio.spark.streaming.candidates import Limit
 from pubsub_aio.spark.streaming.collection import Collection
 from pubsub_aio.spark.streaming.manifests import Manifest, Waiting
-from pubsub_aio.spark.streaming.marks import BEGUN, CREATED, RECEIVES, SOUGHT
+from pubsub_aio.spark.streaming.marks import BEGUN, SOUGHT, Runs
 from pubsub_aio.spark.streaming.options import SourceOptions
 from pubsub_aio.spark.streaming.pieces import Piece
 from pubsub_aio.spark.streaming.receiver import SEGMENT_BYTES, SEGMENT_ROWS, Receiver
 from pubsub_aio.spark.streaming.segment_writer import SegmentWriter
-from pubsub_aio.spark.streaming.segments import oldest_of
 from pubsub_aio.spark.streaming.silence import Silence
 from pubsub_aio.spark.streaming.stores import store_at, writing
 from pubsub_aio.spark.streaming.wal import Wal
@@ -36,6 +35,7 @@ _LOOK_EVERY = 10.0
 """Seconds between two looks for segments that others wrote, where there are no fetch partitions."""
 _LOOK_AGAIN = 1.0
 """The same where there are, and while the query waits for the last messages."""
+_SOON = 0.02
 _RESTS = ((1_000, 10.0), (100, 1.0))
 """How long segments are gathered while so many wait, in seconds: nobody is in a hurry then."""
 _MOST_TRIES = 10
@@ -66,11 +66,12 @@ class Intake:
         self._writer: SegmentWriter | None = None
         self._released = False
         self._everything = False  # whether the next batch has all there is
-        self._keeping = False
-        self._held_since = math.inf  # when the oldest was published that waits for room
+        self._waits_for_room = False
+        self._fetched = False  # whether tasks of the last batch did
         self._owner: str | None = None  # the query that has begun with the log
         self._first_at: float | None = None  # when the oldest that waits came
         self._silence: Silence | None = None  # with AvailableNow
+        self._runs = Runs(self.wal.marks, uuid.uuid4().hex)
         self._deletes = False
         self._looked_at = 0.0
         self._chores = ThreadPoolExecutor(1, "pubsub-aio chores")
@@ -99,39 +100,30 @@ class Intake:
                 "before 4.2 with availableNowIdle): Spark does not tell when others stop; delete "
                 "the subscription after query.awaitTermination()"
             )
-        names = self.wal.segments()
-        is_new = not self.wal.seq and not names and not self.wal.marks.who(SOUGHT)
-        self._writer = SegmentWriter(
-            store, self.wal.id, options.dedupe_attribute, after=names[-1] if names else ""
-        )
-        was_killed = self.wal.marks.who(RECEIVES) is not None
-        self.wal.marks.put(RECEIVES, self.wal.id)
-        self._receiver = Receiver(options, self, seek=is_new)
+        is_new = not self.wal.seq and not self.wal.segments() and not self.wal.marks.who(SOUGHT)
+        self._writer = SegmentWriter(store, self.wal.id, options.dedupe_attribute)
+        held_by_others = self._runs.begin()
+        self._receiver = Receiver(options, self, wal=self.wal.id, seek=is_new)
         self._receiver.start()
         self._looked_at = time.monotonic()
         if options.start_at is not None:
             self.wal.marks.put(SOUGHT, self.wal.id)
-        if self._receiver.has_created:
-            self.wal.marks.put(CREATED, self.wal.id)
         if self._silence:
             self._silence.begin(now=time.monotonic())
-        if options.delete_on_stop:
-            self._may_delete(was_killed=was_killed and not self._receiver.has_created)
-
-    def _may_delete(self, *, was_killed: bool) -> None:
-        """Find out whether the subscription is the query's own, so that it is deleted at the end.
-
-        Args:
-            was_killed: Whether a run was, which may have received of it.
-        """
-        self._deletes = self.wal.marks.who(CREATED) is not None
+        if not options.delete_on_stop:
+            return
+        self._deletes = self._receiver.is_own
         if not self._deletes:
             logger.warning(
                 "deleteSubscriptionOnStreamStop: %s was there before the query, and stays",
                 self._subscription,
             )
         elif self._silence:
-            self._silence.is_final(held_by_others=was_killed)
+            self._silence.is_final(
+                held_by_others=(held_by_others and not self._receiver.is_new)
+                or options.fetch_partitions > 0,
+                grace=options.fetch_period,
+            )
 
     @property
     def is_receiving(self) -> bool:
@@ -139,16 +131,27 @@ class Intake:
         return self._receiver is not None
 
     def finish(self) -> None:
-        """All has come: give back what came too late, and delete the subscription if asked to."""
-        if self._receiver:
-            self._receiver.stop(delete=self._deletes)
-            self._receiver, self._released = None, False
-            self.wal.marks.remove(*([CREATED] if self._deletes else []), RECEIVES)
+        """All has come: give back what came too late, and delete the subscription if asked to.
+
+        Raises:
+            PubSubError: Not all could be kept, or it cannot be deleted.
+        """
+        if (receiver := self._receiver) is None:
+            return
+        receiver.stop(delete=self._deletes)
+        self._receiver, self._released = None, False
+        if self._deletes:
+            self._runs.forget()
+        elif receiver.has_given_back:
+            self._runs.end()
 
     def stop(self) -> None:
         """Receive no more."""
         if self._receiver:
-            self._receiver.stop()
+            try:
+                self._receiver.stop()
+            except Exception as error:  # noqa: BLE001 - Spark wants to end, whatever it is
+                logger.warning("%s", error)
         self._chores.shutdown()
 
     # Arrival, in threads of the receiver
@@ -156,23 +159,36 @@ class Intake:
     def keep(self, batch: ArrowBatch) -> bool:
         """Have messages durable when there is room; returns False if it ends before."""
         with self._changed:
-            self._held_since = oldest_of(batch.records)
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: self._released or self._has_room())
-            self._held_since = math.inf
+            self._wait_for_room()
             if self._released or self._writer is None:
                 return False
-            self._keeping = True
-        try:
-            segment = self._writer.write(batch)
-        finally:
-            self._keeping = False
+            after = self.wal.newest
+        if self._is_ordered:  # what another driver has kept of a key comes before it
+            after = max(after, self.wal.newest_of_all)
+        segment = self._writer.write(batch, after=after)
         with self._changed:
             self.wal.arrived(segment)
             if self._silence:
                 self._silence.came(segment.oldest, now=time.monotonic())
             self._changed.notify_all()
         return True
+
+    def _wait_for_room(self) -> None:
+        if self._released or self._has_room():
+            return
+        self._waits_for_room = True
+        if self._silence:
+            self._silence.pause(now=time.monotonic())
+        self._changed.notify_all()
+        self._changed.wait_for(lambda: self._released or self._has_room())
+        self._waits_for_room = False
+        if self._silence:
+            self._silence.resume(now=time.monotonic())
+
+    @property
+    def _is_ordered(self) -> bool:
+        """Whether the order of messages matters, as far as is known."""
+        return self._receiver is not None and self._receiver.may_be_ordered
 
     def rest(self) -> None:
         """Gather for longer while many segments wait, and nobody waits for the last message."""
@@ -203,11 +219,15 @@ class Intake:
         rows, size = max(options.max_rows, SEGMENT_ROWS), max(options.max_bytes, SEGMENT_BYTES)
         return waiting.rows < _BATCHES_AHEAD * rows and waiting.size < _BATCHES_AHEAD * size
 
-    def room(self) -> int:
-        """How many rows more may wait in the log."""
+    def rows_of_fetchers(self) -> int:
+        """How many rows each of the tasks may keep that fetch; 0 if none is to."""
+        fetchers = self._options.fetch_partitions
         with self._changed:
-            most = _BATCHES_AHEAD * self._options.max_rows
-            return max(0, most - self.wal.waiting.rows) if self._has_room() else 0
+            if not fetchers or not self.is_receiving or not self._has_room():
+                return 0
+            room = _BATCHES_AHEAD * self._options.max_rows - self.wal.waiting.rows
+            self._fetched = True
+            return max(0, room) // fetchers
 
     # Batches
 
@@ -220,8 +240,8 @@ class Intake:
             patient: Whether to wait for messages until none comes any more.
         """
         with self._changed:
+            self._look(_LOOK_EVERY)
             if after >= self.wal.seq:
-                self._look(_LOOK_EVERY)
                 self._everything = everything
                 try:
                     ready = self._settled() if patient else self._enough()
@@ -233,7 +253,7 @@ class Intake:
             return self._seal(after, limit)
 
     def _seal(self, after: int, limit: Limit) -> Manifest | None:
-        if self._receiver and self._receiver.may_be_ordered and after == self.wal.seq:
+        if self._is_ordered and after == self.wal.seq:
             self.wal.look()  # another driver may have kept what comes before it
         manifest = self.wal.seal(after, limit, now=time.time())
         self._changed.notify_all()  # there is room
@@ -253,24 +273,37 @@ class Intake:
             self.wal.look()
 
     def _settled(self) -> bool:
-        """Wait for messages of before; returns whether there are any, when it is worth it."""
-        silence = self._silence
+        """Wait for messages of before; returns whether there is to be a batch."""
+        silence, asked = self._silence, None
         if silence is None:
             raise RuntimeError("nobody has told when before is")
+        if self._fetched:  # what a task has kept, or held when it died, was no silence
+            self._fetched = False
+            silence.begin(now=time.monotonic())
         while True:
-            left = silence.left(now=time.monotonic())
-            is_over = left <= 0 and not self._keeping
-            if is_over:
+            if not self._everything and self.wal.oldest <= silence.until:
+                return True
+            if self._waits_for_room and not self._has_room():
+                return True  # what was published before may be behind what has come
+            if (left := silence.left(now=time.monotonic())) > 0:
+                asked = None
+            elif asked is None:
                 self._look(0.0)
-            if (is_over or not self._everything) and self.wal.oldest <= silence.until:
-                return True
-            if self._held_since <= silence.until and not self._has_room():
-                return True
-            if is_over:
-                return False
-            self._changed.notify_all()  # there may be room now
-            self._changed.wait(min(max(left, 0.01), _LOOK_AGAIN))
+                asked = self._all_kept()
+            elif asked.done() and not asked.cancelled() and asked.result():
+                return self.wal.oldest <= silence.until
+            elif asked.done():
+                silence.begin(now=time.monotonic())
+            self._changed.wait(min(max(left, _SOON), _LOOK_AGAIN))
             self._look(_LOOK_AGAIN)
+
+    def _all_kept(self) -> Future[bool]:
+        """Find out whether all that the service has sent until now is kept, while others go on."""
+        if self._receiver:
+            return self._receiver.all_kept()
+        known: Future[bool] = Future()
+        known.set_result(True)
+        return known
 
     def _enough(self) -> bool:
         """Whether there is as much as a batch is to have, or it has waited long enough."""

@@ -13,7 +13,7 @@ _NAMES = {
     INCOMING: re.compile(r"\d{20}-\w+\.segment"),
     LOG: re.compile(r"\d{20}\.json"),
     IDS: re.compile(r"\d{20}-\d{20}\.ids"),
-    MARKS: re.compile(r"[a-z]+"),
+    MARKS: re.compile(r"[a-z]+(-\w+)?"),
 }
 
 
@@ -28,8 +28,8 @@ def segment_name(number: int, author: str) -> str:
 
 
 def number_of_segment(name: str) -> int:
-    """The number of a segment, by its name in the folder."""
-    return int(name.partition("-")[0])
+    """The number of a segment, by its name."""
+    return int(name.rpartition("/")[2].partition("-")[0])
 
 
 def log_name(seq: int) -> str:

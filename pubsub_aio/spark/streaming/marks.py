@@ -9,9 +9,9 @@ from pubsub_aio.spark.streaming.layout import IDENTITY, MARKS, names_in
 from pubsub_aio.spark.streaming.manifests import opened, sealed
 from pubsub_aio.spark.streaming.stores import Store, reading, writing
 
-BEGUN, SOUGHT, CREATED, RECEIVES = "begun", "sought", "created", "receives"
-"""Spark has noted the first batch; the subscription is where the query begins; the query has
-created it; a run receives, or was killed while it did."""
+BEGUN, SOUGHT = "begun", "sought"
+"""Spark has noted the first batch; the subscription is where the query begins."""
+_RECEIVES, _HELD = "receives", "held"
 
 
 class Marks:
@@ -42,6 +42,11 @@ class Marks:
         with writing(self._store):
             self._store.delete([f"{MARKS}/{each}" for each in what])
 
+    def all(self, what: str) -> list[str]:
+        """Which there are of a kind of which there may be several, `what-...`."""
+        with reading(self._store, MARKS):
+            return [name for name in names_in(self._store, MARKS) if name.startswith(f"{what}-")]
+
     def _by(self, name: str) -> str:
         try:
             with reading(self._store, name):
@@ -50,6 +55,38 @@ class Marks:
             raise WalError(
                 f"walLocation: {self._store.location}/{name} is damaged ({error}): bring it back"
             ) from error
+
+
+class Runs:
+    """Whether a run may hold messages of a subscription, and will never give them back.
+
+    Each run has a mark while it receives. One that finds those of others, who were killed or go on
+    still, cannot tell: it has one mark stand for all of them, until the subscription is deleted.
+
+    Args:
+        marks: Of the log.
+        run: What this run is called, unlike any other.
+    """
+
+    def __init__(self, marks: Marks, run: str) -> None:
+        self._marks = marks
+        self._run = run
+
+    def begin(self) -> bool:
+        """This run is about to receive; returns whether others may hold messages."""
+        if others := self._marks.all(_RECEIVES):
+            self._marks.put(_HELD, self._run)
+            self._marks.remove(*others)
+        self._marks.put(f"{_RECEIVES}-{self._run}", self._run)
+        return bool(others) or self._marks.who(_HELD) is not None
+
+    def end(self) -> None:
+        """It has given back all that it held."""
+        self._marks.remove(f"{_RECEIVES}-{self._run}")
+
+    def forget(self) -> None:
+        """The subscription is deleted."""
+        self._marks.remove(*self._marks.all(_RECEIVES), _HELD)
 
 
 def identity_of(store: Store) -> dict[str, Any]:

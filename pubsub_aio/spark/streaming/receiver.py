@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -25,6 +26,9 @@ _LATENCY = 0.2  # seconds that a message waits for others of its segment
 _WITH_FETCHERS = 1_000  # messages that the driver holds where tasks fetch
 _SHUTDOWN = ShutdownPolicy(timeout=10.0)
 _HOWEVER_LONG = 10 * 365 * 86_400.0
+_LOOK_AGAIN = 0.05  # seconds
+OWNER = "pubsub_aio_wal"
+"""The label of a subscription that a query has created: the id of its log."""
 _GONE = (
     "create the subscription again, and start the query again; what it has received is in its log"
 )
@@ -60,6 +64,7 @@ async def receiving(
     *,
     most: int,
     on_event: Callable[[Event], None] = lambda _: None,
+    on_kept: Callable[[int], None] = lambda _: None,
 ) -> AsyncIterator[Subscription]:
     """Receive for as long as this is entered. What cannot be kept fails the future.
 
@@ -70,17 +75,21 @@ async def receiving(
         failed: Is told what cannot be kept.
         most: How many messages may be held at once.
         on_event: Is told when the state changes.
+        on_kept: Is told how many messages were kept and acked.
     """
 
     async def keep(batch: ArrowBatch) -> None:
         try:
             kept = await asyncio.to_thread(keeper.keep, batch)
-        except Exception as error:
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # the panic of an extension is one
             if not failed.done():
-                failed.set_exception(error)
+                failed.set_exception(_as_exception(error))
             raise
         if kept:
             batch.ack()
+            on_kept(len(batch))
             await asyncio.to_thread(keeper.rest)
         else:
             batch.nack()
@@ -117,23 +126,30 @@ class Receiver:
     Args:
         options: Of the source.
         keeper: Keeps what comes.
+        wal: The id of the log, by which a subscription is known that the query has created.
         seek: Whether the query is new, so that it begins where the options say.
     """
 
-    def __init__(self, options: SourceOptions, keeper: Owner, *, seek: bool) -> None:
+    def __init__(self, options: SourceOptions, keeper: Owner, *, wal: str, seek: bool) -> None:
         self._options = options
         self._keeper = keeper
+        self._wal = wal
         self._seek = seek
         self._started = threading.Event()
         self._delete_then = False
-        self._stop: Callable[[], None] = lambda: None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped = asyncio.Event()
+        self._live: Subscription | None = None
+        self._kept = 0
         self._thread = threading.Thread(target=self._run, name="pubsub-aio receiver", daemon=True)
         self.error: Exception | None = None
         """Why it has ended by itself."""
-        self.has_created = False
+        self.is_new = False
         """Whether the subscription was not there before."""
-        self.may_be_ordered = True
-        """Whether the subscription has message ordering, as far as is known."""
+        self.is_own = False
+        """Whether the query has created it, now or in an earlier run, and may delete it."""
+        self.has_given_back = False
+        """Whether it has ended, and nothing is leased any more that came and was not kept."""
 
     def start(self) -> None:
         """Begin; returns when messages can come.
@@ -146,6 +162,38 @@ class Receiver:
         if self.error:
             raise self.error
 
+    @property
+    def may_be_ordered(self) -> bool:
+        """Whether the subscription has message ordering, as far as is known."""
+        return self._live is None or _ordered(self._live) is not False
+
+    def all_kept(self) -> Future[bool]:
+        """Ask the service for a sign of life, behind all that it has sent until now.
+
+        Returns:
+            Whether it came, and all that came before it was kept: not if the connection is lost.
+        """
+        known: Future[bool] = Future()
+        asking = self._all_kept()
+        try:
+            if self._loop is None:
+                raise RuntimeError
+            known = asyncio.run_coroutine_threadsafe(asking, self._loop)
+        except RuntimeError:  # it has ended
+            asking.close()
+            known.set_result(False)
+        return known
+
+    async def _all_kept(self) -> bool:
+        live = self._live
+        if live is None or not await live.everything_read():
+            return False
+        until = self._kept + _held(live)
+        # Nobody tells when less is held.
+        while live.state == "running" and self._kept < until and _held(live):  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_AGAIN)
+        return live.state == "running" and self.error is None
+
     def stop(self, *, delete: bool = False) -> None:
         """End; what is held goes back.
 
@@ -154,44 +202,52 @@ class Receiver:
 
         Raises:
             PubSubError: It had ended by itself, or the subscription cannot be deleted.
+            RuntimeError: It does not end.
         """
         self._delete_then = delete
         self._keeper.release()
-        self._stop()
-        self._thread.join(_SHUTDOWN.timeout + _SHUTDOWN.flush_timeout + CALL_TIMEOUT * delete)
-        if delete and self.error:
+        if self._loop:
+            with contextlib.suppress(RuntimeError):  # it has ended
+                self._loop.call_soon_threadsafe(self._stopped.set)
+        within = _SHUTDOWN.timeout + _SHUTDOWN.flush_timeout + CALL_TIMEOUT * delete
+        self._thread.join(within)
+        if self._thread.is_alive():
+            raise RuntimeError(
+                f"the receiver has not ended within {within:g} s: end the process, and start the "
+                "query again"
+            )
+        if self.error:
             raise self.error
 
     def _run(self) -> None:
         try:
             asyncio.run(self._receive())
-        except Exception as error:  # noqa: BLE001 - it is raised by whoever asks next
-            self.error = error
-        except BaseException as error:  # noqa: BLE001 - as well, and Spark only knows of the others
-            self.error = RuntimeError(f"the receiver has ended: {error!r}")
+        except BaseException as error:  # noqa: BLE001 - it is raised by whoever asks next
+            self.error = _as_exception(error)
         finally:
             self._started.set()
             self._keeper.release()
 
     async def _receive(self) -> None:
         options, loop = self._options, asyncio.get_running_loop()
-        stopped, failed = asyncio.Event(), loop.create_future()
-
-        def stop() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(stopped.set)
-
+        failed: asyncio.Future[None] = loop.create_future()
+        failed.add_done_callback(self._note_failure)
         async with SubscriberClient(**options.connection.arguments()) as client:
             await self._prepare(client)
             most = _most_of_the_driver(options)
             async with receiving(
-                client, options, self._keeper, failed, most=most, on_event=self._note
+                client,
+                options,
+                self._keeper,
+                failed,
+                most=most,
+                on_event=self._note,
+                on_kept=self._note_kept,
             ) as live:
                 _check_order(live, options)
-                self.may_be_ordered = _ordered(live) is not False
-                self._stop = stop
+                self._loop, self._live = loop, live
                 self._started.set()
-                waiting = asyncio.ensure_future(stopped.wait())
+                waiting = asyncio.ensure_future(self._stopped.wait())
                 ends: set[asyncio.Future[Any]] = {waiting, live, failed}
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
                 waiting.cancel()
@@ -199,8 +255,18 @@ class Receiver:
                     if end.done():
                         with _missing(options.subscription, _GONE):
                             end.result()
+        health = live.health()
+        self.has_given_back = not (health.unsent or _held(live))
         if self._delete_then:
             await self._delete()
+
+    def _note_failure(self, failed: asyncio.Future[None]) -> None:
+        """Tell at once, and not when everything has ended."""
+        if not failed.cancelled():
+            self.error = self.error or _as_exception(failed.exception())
+
+    def _note_kept(self, count: int) -> None:
+        self._kept += count
 
     def _note(self, event: Event) -> None:
         if event.kind == "state" and event.state in ("running", "reconnecting"):
@@ -210,31 +276,34 @@ class Receiver:
         options = self._options
         if options.create:
             with _missing(f"topic {options.topic}", _NEVER_WAS):
-                self.has_created = await self._create()
-                await client.create_subscription(options.subscription, options.topic)
+                await self._create(client)
         if self._seek and options.start_at is not None:
             is_time = isinstance(options.start_at, datetime)
             what = options.subscription if is_time else f"startingSnapshot {options.start_at}"
             with _missing(what, _NEVER_WAS):
                 await client.seek(options.subscription, options.start_at)
 
-    async def _create(self) -> bool:
-        """Returns whether it was not there."""
+    async def _create(self, client: SubscriberClient) -> None:
+        """Create the subscription unless it is there, labelled as the query's own."""
         from pubsub_aio.admin import AdminClient
 
-        options = self._options
+        options, labels = self._options, {OWNER: self._wal}
         async with AdminClient(**options.connection.arguments()) as admin:
             try:
-                await admin.create_subscription(options.subscription, options.topic)
+                await admin.create_subscription(options.subscription, options.topic, labels=labels)
+                self.is_new = self.is_own = True
             except AlreadyExistsError:
-                return False
-        return True
+                await client.create_subscription(options.subscription, options.topic)
+                if options.delete_on_stop:
+                    found = await admin.get_subscription(options.subscription)
+                    self.is_own = found.labels.get(OWNER) == self._wal
 
     async def _delete(self) -> None:
         from pubsub_aio.admin import AdminClient
 
         async with AdminClient(**self._options.connection.arguments()) as admin:
-            await admin.delete_subscription(self._options.subscription)
+            with contextlib.suppress(NotFoundError):  # it is gone, as it is to be
+                await admin.delete_subscription(self._options.subscription)
 
 
 @contextlib.contextmanager
@@ -266,6 +335,19 @@ def _check_order(live: Subscription, options: SourceOptions) -> None:
             f"numFetchPartitions must be 0, for {options.subscription} {known} message ordering, "
             "and messages that several tasks fetch have no order"
         )
+
+
+def _held(live: Subscription) -> int:
+    """How many messages have come and are not settled."""
+    health = live.health()
+    return health.leased + health.received
+
+
+def _as_exception(error: BaseException | None) -> Exception:
+    """Something that Spark can tell: it knows of exceptions alone."""
+    if isinstance(error, Exception):
+        return error
+    return RuntimeError(f"the receiver has ended: {error!r}")
 
 
 def _ordered(live: Subscription) -> bool | None:

@@ -94,7 +94,7 @@ class RowPublisher:
     async def _publish(self, client: PublisherClient, part: pa.RecordBatch) -> None:
         """Publish some rows as soon as there is room for them."""
         rows = rows_of(part, self._columns, first=self._rows, where=self._where)
-        count, size = len(rows.data), rows.size
+        count, size = part.num_rows, part.nbytes
         self._failure.check()
         while self._unconfirmed and (
             self._messages + count > self._options.max_outstanding_messages

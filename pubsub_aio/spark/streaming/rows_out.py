@@ -65,11 +65,6 @@ class Rows:
     keys: list[str]
     ids: list[str] | None
 
-    @property
-    def size(self) -> int:
-        """Bytes of data."""
-        return sum(map(len, self.data))
-
 
 def columns_of(schema: StructType, options: SinkOptions) -> Columns:
     """Find the columns to publish.

@@ -68,7 +68,14 @@ class Seen:
 
     def forget(self, *, now: float) -> None:
         """Forget what is older than the window."""
-        self._runs = [run for run in self._runs if run.until >= now - self._window]
+        self._runs = self._within(now)
+
+    def count(self, *, now: float) -> int:
+        """How many there would be if that were forgotten."""
+        return sum(map(len, self._within(now)))
+
+    def _within(self, now: float) -> list[Run]:
+        return [run for run in self._runs if run.until >= now - self._window]
 
     def rows_seen(self, keys: Keys) -> Rows:
         """The rows whose keys are among those remembered, in no order."""

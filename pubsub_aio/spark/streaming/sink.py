@@ -146,10 +146,11 @@ class PubSubStreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):
         """Some rows may be published, and are again when the query goes on."""
         logger.warning(
             "batch %s to %s failed: %s rows of tasks that ended are published, and maybe others; "
-            "they are published again with the same ids when the query goes on",
+            "they are published again %s when the query goes on",
             batch_id,
             self._options.topic,
             f"{_total(messages):,}",
+            "with the same ids" if self._options.id_attribute else "without ids",
         )
 
 

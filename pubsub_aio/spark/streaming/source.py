@@ -298,9 +298,9 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._at = until
         pieces = intake.pieces(after, until)
         tasks: list[InputPartition] = [*shared_out(pieces, self._options, wal)]
-        if (fetchers := self._options.fetch_partitions) and intake.is_receiving:
-            rows = intake.room() // fetchers
-            tasks += [FetchPartition(number, rows, wal) for number in range(fetchers) if rows]
+        if rows := intake.rows_of_fetchers():
+            fetchers = range(self._options.fetch_partitions)
+            tasks += [FetchPartition(number, rows, wal) for number in fetchers]
         return tasks
 
     def commit(self, end: dict[str, Any]) -> None:

@@ -31,7 +31,7 @@ _PAUSES = (0.0, 0.1, 0.5, 2.0)
 _UNFINISHED = ".unfinished-"
 """How names begin of files that are being written."""
 _ABANDONED = 3_600.0
-"""Seconds after which nobody writes such a file any more."""
+"""Seconds after which nobody writes such a file any more, or tries the store."""
 
 
 class Store(Protocol):
@@ -116,9 +116,12 @@ def check_store(store: Store, folders: Iterable[str]) -> None:
     Raises:
         WalError: It is not so.
     """
-    name = f"{_PROBE}/{secrets.token_hex(16)}"
+    name = _probe(time.time())
     try:
         store.prepare([*folders, _PROBE])
+        probes = (f"{_PROBE}/{each}" for each in store.names(_PROBE))
+        abandoned = _probe(time.time() - _ABANDONED)
+        store.delete([each for each in probes if each < abandoned])
         store.put_if_absent(name, [b"first"])  # an answer may be lost, and it is tried again
         twice = store.put_if_absent(name, [b"second"])
         there = bytes(store.get(name))
@@ -133,6 +136,11 @@ def check_store(store: Store, folders: Iterable[str]) -> None:
             f"walLocation: {store.location} lets two writers put the same file, so that messages "
             "could be lost: give a place on a local disk, GCS or S3"
         )
+
+
+def _probe(made: float) -> str:
+    """The name of a file that was made then to try the store."""
+    return f"{_PROBE}/{int(made):020}-{secrets.token_hex(16)}"
 
 
 @contextlib.contextmanager
@@ -182,9 +190,11 @@ class LocalStore:
     def __init__(self, folder: Path) -> None:
         self._folder = folder.absolute()  # tasks have other working folders
         self.location = str(self._folder)
+        self._place: tuple[int, int] | None = None  # where the folder is, once it was used
 
     def put_if_absent(self, name: str, parts: Sequence[Buffer]) -> bool:
         """Keep bytes: written under another name, synced, then linked to this one."""
+        self._check_place()
         path = self._folder / name
         unfinished = path.with_name(f"{_UNFINISHED}{secrets.token_hex(8)}")
         try:
@@ -201,10 +211,26 @@ class LocalStore:
             with contextlib.suppress(FileNotFoundError):
                 unfinished.unlink()
         _sync(path.parent)  # also of one that is there: who put it may have died before
+        self._check_place()
         return first
+
+    def _check_place(self) -> None:
+        """Make sure that it is still the folder that it was: below a mount there is another one.
+
+        Raises:
+            FileNotFoundError: It is not.
+        """
+        self._note_place()
+        if _place_of(self._folder) != self._place:
+            raise FileNotFoundError(f"{self._folder} is another folder now, on another disk")
+
+    def _note_place(self) -> None:
+        if self._place is None:
+            self._place = _place_of(self._folder)
 
     def get(self, name: str) -> Buffer:
         """All bytes of a file."""
+        self._note_place()
         return (self._folder / name).read_bytes()
 
     def get_range(self, name: str, start: int, length: int) -> Buffer:
@@ -237,10 +263,18 @@ class LocalStore:
         for folder in dict.fromkeys([*wanted, *above]):
             _sync(folder)
         before = time.time() - _ABANDONED
-        for path in self._folder.glob(f"*/{_UNFINISHED}*"):
+        self._place = _place_of(self._folder)
+        unfinished = f"{_UNFINISHED}*"
+        for path in (*self._folder.glob(unfinished), *self._folder.glob(f"*/{unfinished}")):
             with contextlib.suppress(FileNotFoundError):
                 if path.stat().st_mtime < before:
                     path.unlink()
+
+
+def _place_of(folder: Path) -> tuple[int, int]:
+    """What tells a folder from any other, on this disk or another one."""
+    found = folder.stat()
+    return found.st_dev, found.st_ino
 
 
 def _make_folders(folder: Path) -> list[Path]:

@@ -32,6 +32,7 @@ from pubsub_aio.spark.streaming.layout import (
     log_name,
     names_in,
     number_of_manifest,
+    number_of_segment,
 )
 from pubsub_aio.spark.streaming.manifests import Ids, Manifest, Waiting, sealed
 from pubsub_aio.spark.streaming.marks import Marks, identity_of
@@ -85,6 +86,7 @@ class Wal:
         self._collector = Collector(self._window)
         self._since = 0.0  # by the clock of the log, when what arrives now is first compared
         self._sealed: set[str] = set()  # segments that may be there and are in batches
+        self._gone: set[str] = set()  # those that were deleted last
         self._chunks: dict[str, tuple[Chunk, ...]] = {}
 
     # The beginning
@@ -226,7 +228,7 @@ class Wal:
     def arrived(self, segment: Segment, start: int = 0) -> None:
         """A segment is durable, from that row on it is in no batch yet."""
         name = segment.name
-        if name in self._candidates or (name in self._sealed and not start):
+        if name in self._candidates or name in self._gone or (name in self._sealed and not start):
             return
         self._candidates.add(segment, start, self._seen, since=self._since)
         self._chunks[name] = segment.chunks
@@ -235,6 +237,16 @@ class Wal:
     def waiting(self) -> Waiting:
         """What is durable and in no batch yet."""
         return self._candidates.waiting
+
+    @property
+    def newest(self) -> int:
+        """The number of the last segment that waits, as far as is known; 0 if none does."""
+        return number_of_segment(self._candidates.newest or "0")
+
+    @property
+    def newest_of_all(self) -> int:
+        """The number of the last segment that is there; 0 if there is none."""
+        return max(map(number_of_segment, self.segments()), default=0)
 
     @property
     def oldest(self) -> float:
@@ -287,6 +299,7 @@ class Wal:
             self.load()  # another driver was first
             return self.manifest(after + 1)
         self._check_not_overtaken(manifest.seq)
+        self._seen.forget(now=manifest.horizon)
         self._append(manifest, run)
         return manifest
 
@@ -296,6 +309,8 @@ class Wal:
         They leave the file with the ids of the last ones that they have deleted.
         """
         if self._is_forgotten(seq):
+            with writing(self.store):
+                self.store.delete([log_name(seq)])  # nobody needs it, nor may take it for theirs
             raise WalError(
                 f"walLocation: others have gone on with {self.store.location} since this query "
                 "was last awake: stop all but one"
@@ -319,8 +334,7 @@ class Wal:
         keys = [self._candidates.keys_of(part) for part in parts]
         run = merged([_no_keys(clock), *(Run(k.lows, k.highs, clock, clock) for k in keys)])
         horizon = min(clock, self._candidates.since_without(parts))
-        self._seen.forget(now=horizon)
-        if (ids := len(self._seen) + len(run)) > self._max_ids:
+        if (ids := self._seen.count(now=horizon) + len(run)) > self._max_ids:
             raise WalError(
                 f"dedupeWindow: {ids:,} ids would be remembered, those of {self._window:g} s of "
                 "the log's own time, in which a pause is a minute at most, and of the time for "
@@ -422,7 +436,8 @@ class Wal:
     def collected(self, collection: Collection) -> None:
         """That is deleted."""
         self._collector.collected(collection)
-        self._sealed.difference_update(collection.segments)
+        self._gone = {*collection.segments}
+        self._sealed -= self._gone
         for name in collection.segments:
             self._chunks.pop(name, None)
 

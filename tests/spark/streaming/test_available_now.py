@@ -2,19 +2,50 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark.sql.datasource", reason="the source needs PySpark 4.0")
 
+from pubsub_aio.config import ShutdownPolicy
 from pubsub_aio.emulator import EmulatorThread
-from pubsub_aio.spark.streaming import intake
+from pubsub_aio.errors import WalError
+from pubsub_aio.spark.streaming import intake, receiver
+from pubsub_aio.spark.streaming.marks import Marks, Runs
 from pubsub_aio.spark.streaming.receiver import Receiver
+from pubsub_aio.spark.streaming.stores import Buffer, LocalStore
 from tests.spark.streaming.drivers import Batch, Driver, Kept, options_of, publish
+from tests.spark.streaming.logs import MemoryStore
+from tests.spark.streaming.queries import administer
 from tests.spark.wire import TOPIC, WITHIN, WORKER
+
+
+class Clock:
+    """The time, and so many seconds more."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ahead
+
+    def time(self) -> float:
+        return time.time() + 3_600  # whatever is published in a test, was before
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """That of the silence."""
+    made = Clock()
+    monkeypatch.setattr(intake, "time", made)
+    return made
+
 
 # All there is, and no more
 
@@ -96,6 +127,158 @@ def test_what_was_published_before_has_room_though_the_log_is_full_of_what_came_
     assert found == len(kept.kept)
 
 
+def test_what_was_published_before_comes_though_it_is_behind_what_came_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log is full, and for as long as nobody listens there is no silence."""
+    kept = Kept(tmp_path, availableNowIdle="1s", maxBytesPerTrigger="1m")
+    kept.intake.begin_available_now()
+    monkeypatch.setattr(intake, "time", clock := Clock())
+    later = time.time() + 3_600
+
+    def batches() -> Iterator[Batch]:
+        number = 0
+        while kept.intake._has_room():
+            yield Batch(f"later {number}", size=32 << 20, published=later)
+            number += 1
+        yield Batch("later and waits for room", published=later)
+        yield Batch("before")
+
+    receiver = kept.receive(batches())
+    with kept.intake._changed:
+        kept.intake._changed.wait_for(lambda: kept.intake._waits_for_room, WITHIN)
+    clock.ahead += 100.0
+    found = kept.all(everything=False)
+    receiver.join(WITHIN)
+
+    assert found == len(kept.kept)
+    assert all(kept.kept)
+
+
+def beginning(emulator: EmulatorThread, folder: Path, **options: str) -> tuple[Driver, Any]:
+    """A driver that receives, and is to have all there is; and its intake."""
+    driver = Driver(emulator, folder, **{"availableNowIdle": "0.3s", **options})
+    driver.reader.initialOffset()
+    driver.reader.prepareForTriggerAvailableNow()
+    made = driver.reader._opened()
+    made.start(ends=True)
+    return driver, made
+
+
+def test_messages_in_hand_are_no_silence_however_slow_the_store_is(
+    emulator: EmulatorThread, tmp_path: Path, clock: Clock
+) -> None:
+    """As when a list of objects is tried again and again."""
+    driver, made = beginning(emulator, tmp_path)
+    in_hand = threading.Event()
+    keep, look = made.keep, made.wal.look
+
+    def noted(batch: Any) -> bool:
+        in_hand.set()
+        return bool(keep(batch))
+
+    def slow() -> None:
+        if not in_hand.is_set():
+            publish(emulator, b"a")
+            assert in_hand.wait(WITHIN)
+            clock.ahead += 100.0
+        look()
+
+    made.keep, made.wal.look = noted, slow
+    end = driver.next({"seq": 0, "wal": made.wal.id, "query": "q"})
+
+    assert end["rows"] == 1
+    driver.end()
+
+
+def test_what_nobody_has_read_yet_is_no_silence(
+    emulator: EmulatorThread, tmp_path: Path, clock: Clock
+) -> None:
+    """As when the machine was suspended: time has passed, and what was sent is there."""
+    driver, made = beginning(emulator, tmp_path)
+    gate = threading.Event()
+    ask: Callable[[], Future[bool]] = made._receiver.all_kept
+
+    def asked() -> Future[bool]:
+        gate.set()
+        return ask()
+
+    made._receiver.all_kept = asked
+    made._receiver._loop.call_soon_threadsafe(gate.wait)
+    publish(emulator, b"a")
+    clock.ahead += 100.0
+    end = driver.next({"seq": 0, "wal": made.wal.id, "query": "q"})
+
+    assert end["rows"] == 1
+    driver.end()
+
+
+def test_all_is_kept_when_the_service_has_given_a_sign_of_life(
+    emulator: EmulatorThread, tmp_path: Path
+) -> None:
+    driver, made = beginning(emulator, tmp_path)
+    publish(emulator, b"a")
+    emulator.until(lambda: made.waiting.rows == 1, timeout=WITHIN)  # it gives signs of life
+    stall = emulator.faults.stall_streams()
+    asked = made._receiver.all_kept()
+    with pytest.raises(TimeoutError):
+        asked.result(0.2)
+    stall.resume()
+
+    assert asked.result(WITHIN)
+    driver.end()
+
+
+def test_a_connection_that_is_lost_is_no_answer(emulator: EmulatorThread, tmp_path: Path) -> None:
+    driver, made = beginning(emulator, tmp_path)
+    publish(emulator, b"a")
+    emulator.until(lambda: made.waiting.rows == 1, timeout=WITHIN)  # it gives signs of life
+    emulator.faults.stall_streams()
+    asked = made._receiver.all_kept()
+    emulator.faults.cut_connections()
+
+    assert asked.result(WITHIN) is False
+    driver.end()
+    assert made._receiver.all_kept().result(0) is False  # and who has ended gives none
+
+
+class Failing(LocalStore):
+    """A folder that is full, as is known only when somebody has waited for it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.may_tell = threading.Event()
+
+    def put_if_absent(self, name: str, parts: Sequence[Buffer]) -> bool:
+        if name.startswith("incoming"):
+            assert self.may_tell.wait(WITHIN)
+            raise OSError(28, "No space left on device")
+        return super().put_if_absent(name, parts)
+
+
+def test_what_cannot_be_kept_at_the_very_end_is_an_error(
+    emulator: EmulatorThread, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "store_at", lambda location: Failing(Path(location)))
+    publish(emulator, b"a")
+    driver, made = beginning(emulator, tmp_path)
+    store = made.wal.store
+    ask: Callable[[], Future[bool]] = made._receiver.all_kept
+
+    def asked() -> Future[bool]:
+        store.may_tell.set()
+        return ask()
+
+    made._receiver.all_kept = asked
+    emulator.until(lambda: made._receiver._live.health().leased == 1, timeout=WITHIN)
+    clock.ahead += 100.0
+
+    with pytest.raises(WalError, match="No space left on device"):
+        driver.reader.latestOffset({"seq": 0, "wal": made.wal.id, "query": "q"})
+    driver.end()
+    assert emulator.backlog(WORKER) == 1
+
+
 def test_it_ends_though_messages_keep_coming(tmp_path: Path) -> None:
     """As fast as Spark reads them: nothing is sealed ahead then."""
     kept = Kept(tmp_path, availableNowIdle="0.2s", maxRowsPerTrigger="2")
@@ -120,7 +303,7 @@ class Told:
     def __init__(self) -> None:
         self.connections: list[bool] = []
 
-    def keep(self, batch: object) -> bool:
+    def keep(self, _: object) -> bool:
         raise NotImplementedError
 
     def rest(self) -> None:
@@ -137,15 +320,64 @@ def test_it_is_told_when_the_connection_is_lost_and_works_again(
     emulator: EmulatorThread, tmp_path: Path
 ) -> None:
     told = Told()
-    receiver = Receiver(options_of(tmp_path, emulator), told, seek=False)
-    receiver.start()
+    made = Receiver(options_of(tmp_path, emulator), told, wal="", seek=False)
+    made.start()
     refused = emulator.faults.refuse_connections()
     emulator.faults.cut_connections()
     emulator.until(lambda: told.connections == [True, False], timeout=WITHIN)
     refused.resume()
 
     emulator.until(lambda: told.connections == [True, False, True], timeout=WITHIN)
-    receiver.stop()
+    made.stop()
+
+
+class Panicking(Told):
+    """A keeper whose extension, as those in Rust do, raises what is no Exception."""
+
+    def keep(self, _: object) -> bool:
+        raise PanicError
+
+
+class PanicError(BaseException):
+    """As those are."""
+
+
+def test_what_is_no_exception_ends_it_too(emulator: EmulatorThread, tmp_path: Path) -> None:
+    made = Receiver(options_of(tmp_path, emulator), Panicking(), wal="", seek=False)
+    made.start()
+    publish(emulator, b"a")
+
+    emulator.until(lambda: made.error is not None, timeout=WITHIN)
+    with pytest.raises(RuntimeError, match="has ended: PanicError"):
+        made.stop()
+
+
+class Stuck(Told):
+    """A keeper that does not come back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_called, self.may_return = threading.Event(), threading.Event()
+
+    def keep(self, _: object) -> bool:
+        self.is_called.set()
+        return not self.may_return.wait(WITHIN)
+
+
+def test_a_receiver_that_does_not_end_is_an_error(
+    emulator: EmulatorThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiver, "_SHUTDOWN", ShutdownPolicy(timeout=0.1, flush_timeout=0.1))
+    stuck = Stuck()
+    made = Receiver(options_of(tmp_path, emulator), stuck, wal="", seek=False)
+    made.start()
+    publish(emulator, b"a")
+    assert stuck.is_called.wait(WITHIN)
+
+    with pytest.raises(RuntimeError, match=r"has not ended within 0\.2 s: end the process"):
+        made.stop()
+    stuck.may_return.set()
+    made._thread.join(WITHIN)
 
 
 # The end of a subscription
@@ -220,6 +452,86 @@ def test_before_it_is_deleted_what_a_run_held_that_was_killed_has_time_to_come_a
 
     assert exists(emulator, "mine")
     assert (left[0] <= 0.2, left[1] > 600) == (True, True)
+
+
+def test_a_subscription_that_others_made_by_that_name_is_not_deleted(
+    emulator: EmulatorThread, tmp_path: Path
+) -> None:
+    options = {**DELETES, "deleteSubscriptionOnStreamStop": "false", "subscription": "mine"}
+    first, made = beginning(emulator, tmp_path, **options)
+    made.finish()
+    first.end()
+    administer(emulator, lambda admin: admin.delete_subscription("mine"))
+    emulator.create_subscription("mine", TOPIC)
+
+    driver = Driver(emulator, tmp_path, subscription="mine", **DELETES)
+    start = driver.reader.initialOffset()
+    driver.reader.prepareForTriggerAvailableNow()
+    assert driver.reader.latestOffset(start) == start
+
+    assert exists(emulator, "mine")
+    driver.end()
+
+
+def test_a_subscription_that_is_gone_already_is_deleted(
+    emulator: EmulatorThread, tmp_path: Path
+) -> None:
+    """As if the answer had been lost, and it had been tried again."""
+    driver, made = beginning(emulator, tmp_path, subscription="mine", **DELETES)
+    emulator.faults.fail("DeleteSubscription", "NOT_FOUND")
+
+    made.finish()
+
+    assert made.wal.marks.all("receives") == []
+    driver.end()
+
+
+def test_before_it_is_deleted_what_a_task_held_that_was_killed_has_time_to_come_again(
+    emulator: EmulatorThread, tmp_path: Path, clock: Clock
+) -> None:
+    """The driver does not hear of it, so it waits as long after each batch with such tasks."""
+    options = {**DELETES, "numFetchPartitions": "2", "maxFetchPeriod": "30s"}
+    driver, made = beginning(emulator, tmp_path, subscription="mine", **options)
+    silence = made._silence
+    assert silence.left(now=clock.monotonic()) > 630
+    publish(emulator, b"a")
+    start = {"seq": 0, "wal": made.wal.id, "query": "q"}
+    one = driver.next(start)
+    assert driver.fetchers(start, one) == 2
+    silence.begin(now=0.0)
+    publish(emulator, b"b")
+    emulator.until(lambda: made.waiting.rows == 1, timeout=WITHIN)
+    silence.begin(now=0.0)
+
+    driver.next(one)
+
+    assert silence.left(now=clock.monotonic()) > 630
+    driver.end()
+
+
+def test_runs_that_may_hold_messages_are_known_until_the_subscription_is_deleted() -> None:
+    marks = Marks(MemoryStore())
+    a, b, c, d = (Runs(marks, name) for name in "abcd")
+
+    assert not a.begin()
+    a.end()
+    assert not b.begin()  # it is killed
+    assert c.begin()
+    c.end()
+    assert d.begin()
+    d.forget()
+    assert not a.begin()
+
+
+def test_a_run_that_ends_says_nothing_of_one_that_began_meanwhile() -> None:
+    marks = Marks(MemoryStore())
+    a, b, c = (Runs(marks, name) for name in "abc")
+    a.begin()
+    b.begin()
+    a.end()  # and b is killed
+
+    assert c.begin()
+    assert len(marks.all("receives")) == 1  # however many were killed
 
 
 def test_tasks_fetch_only_while_the_query_receives(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ pytest.importorskip("pyspark.sql.datasource", reason="the source needs PySpark 4
 from pubsub_aio.emulator import EmulatorThread
 from pubsub_aio.errors import WalError
 from pubsub_aio.spark.streaming import collection, intake
+from pubsub_aio.spark.streaming.layout import number_of_segment
 from pubsub_aio.spark.streaming.receiver import Receiver, receiving
 from pubsub_aio.spark.streaming.segment_writer import SegmentWriter
 from pubsub_aio.spark.streaming.stores import LocalStore
@@ -215,7 +217,8 @@ def test_what_another_driver_has_kept_of_an_ordered_subscription_comes_first(
     one = driver.next(start)
     assert driver.rows(start, one) == [b"a"]
     wal = driver.reader._opened().wal
-    SegmentWriter(wal.store, wal.id, "").write(Batch("b"))  # type: ignore[arg-type]
+    ahead = time.time_ns() + 10**12  # by the clock of its machine
+    SegmentWriter(wal.store, wal.id, "").write(Batch("b"), after=ahead)  # type: ignore[arg-type]
 
     publish(emulator, b"c")
 
@@ -315,6 +318,32 @@ def test_a_delete_that_always_fails_ends_the_query(
         collecting(kept, 100)
 
 
+def test_what_has_failed_is_noticed_while_batches_are_sealed_ahead(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    for number in range(2):
+        kept.receive([Batch(f"{number}")]).join(WITHIN)
+        assert kept.intake.latest(number, everything=False, patient=False)
+    kept.intake._error = WalError("it cannot be written to")
+
+    with pytest.raises(WalError, match="cannot be written to"):
+        kept.intake.latest(0, everything=False, patient=False)
+
+
+def test_what_comes_is_behind_what_another_has_kept_whose_clock_is_ahead(tmp_path: Path) -> None:
+    kept, other = Kept(tmp_path), Kept(tmp_path)
+    ahead = time.time_ns() + 10**12
+    other.intake._writer.write(Batch("a"), after=ahead)  # type: ignore[union-attr, arg-type]
+    kept.intake.wal.look()
+
+    kept.receive([Batch("b"), Batch("c")]).join(WITHIN)
+
+    assert [number_of_segment(name) for name in kept.intake.wal.segments()] == [
+        ahead + 1,
+        ahead + 2,
+        ahead + 3,
+    ]
+
+
 class Cancelled(Receiver):
     """One that ends by what is no Exception."""
 
@@ -325,7 +354,7 @@ class Cancelled(Receiver):
 
 def test_a_receiver_that_has_ended_is_noticed_however_it_has(tmp_path: Path) -> None:
     kept = Kept(tmp_path)
-    receiver = Cancelled(kept.intake._options, kept.intake, seek=False)
+    receiver = Cancelled(kept.intake._options, kept.intake, wal="", seek=False)
     kept.intake._receiver = receiver
     receiver._thread.start()
     receiver._thread.join(WITHIN)

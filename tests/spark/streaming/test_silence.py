@@ -63,3 +63,32 @@ def test_what_was_on_its_way_counts_also_if_the_connection_broke_at_the_beginnin
     made.connection(works=True, now=1.0)
 
     assert made.left(now=1.0) == LEASES_END
+
+
+def test_only_what_somebody_listened_to_counts() -> None:
+    made = silence()
+    made.pause(now=3.0)
+    made.pause(now=7.0)
+    assert made.left(now=1_000.0) == 2.0
+
+    made.resume(now=1_000.0)
+
+    assert [made.left(now=now) for now in (1_000.0, 1_001.5)] == [2.0, 0.5]
+
+
+def test_what_begins_while_nobody_listens_does_not_count_before_somebody_does() -> None:
+    made = silence()
+    made.pause(now=3.0)
+    made.begin(now=10.0)
+    assert made.left(now=50.0) == 5.0
+
+    made.resume(now=100.0)
+
+    assert made.left(now=104.0) == 1.0
+
+
+def test_who_may_still_receive_has_time_to_end() -> None:
+    made = silence()
+    made.is_final(held_by_others=True, grace=60.0)
+
+    assert made.left(now=0.0) == LEASES_END + 60.0

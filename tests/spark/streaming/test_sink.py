@@ -108,15 +108,21 @@ def test_no_more_is_out_than_may_be(emulator: EmulatorThread) -> None:
     assert len(emulator.messages(TOPIC)) == 4_000
 
 
-def test_large_rows_count_by_their_bytes(emulator: EmulatorThread) -> None:
+@pytest.mark.parametrize("large", ["data", "attributes"])
+def test_large_rows_count_by_their_bytes(emulator: EmulatorThread, large: str) -> None:
     out: list[int] = []
+    schema = StructType().add("data", STRING).add("attributes", MAP)
+    many = [(f"{number}", "x" * 1_000) for number in range(98)]
+    columns: tuple[list[object], ...] = (["x" * 100_000], [None])
+    if large == "attributes":
+        columns = ([None], [many])
 
     def batches() -> Iterator[pa.RecordBatch]:
         for start in range(20):
             out.append(start - len(emulator.messages(TOPIC)))
-            yield from rows(DATA, [b"x" * 100_000])
+            yield from rows(schema, *columns)
 
-    publish(emulator, DATA, batches(), maxOutstandingBytes="300000")
+    publish(emulator, schema, batches(), maxOutstandingBytes="300000")
 
     assert max(out) <= 3
 

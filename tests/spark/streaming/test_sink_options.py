@@ -155,6 +155,7 @@ def test_an_abort_says_what_may_be_published(caplog: pytest.LogCaptureFixture) -
     done = [Published(rows=1_200), None, Published(rows=34)]
 
     PubSubStreamWriter(TOPIC, schema(data=STRING)).abort(done, 7)
+    PubSubStreamWriter(TOPIC | {"idAttribute": ""}, schema(data=STRING)).abort(done, 8)
     PubSubWriter(TOPIC, schema(data=STRING), overwrite=False).abort(done)
     PubSubWriter(TOPIC | {"idPrefix": "a"}, schema(data=STRING), overwrite=False).abort(done)
 
@@ -162,6 +163,7 @@ def test_an_abort_says_what_may_be_published(caplog: pytest.LogCaptureFixture) -
     assert [record.getMessage() for record in caplog.records] == [
         f"batch 7 to orders {start}they are published again with the same ids when the query goes "
         "on",
+        f"batch 8 to orders {start}they are published again without ids when the query goes on",
         f"a write to orders {start}give an idPrefix or an idColumn if a further write should give "
         "them the same ids",
         f"a write to orders {start}a further write with this idPrefix gives them the same ids",

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -351,14 +352,27 @@ def test_what_a_process_that_died_was_writing_is_deleted_when_it_is_old(tmp_path
     store = local(tmp_path)
     store.put_if_absent("x/1", [b"x"])
     old, new = tmp_path / "x" / ".unfinished-old", tmp_path / "x" / ".unfinished-new"
-    for path in (old, new, tmp_path / "x" / "1"):
+    beside = tmp_path / ".unfinished-old"
+    for path in (old, new, beside, tmp_path / "x" / "1"):
         path.write_bytes(b"half")
-    for path in (old, tmp_path / "x" / "1"):
+    for path in (old, beside, tmp_path / "x" / "1"):
         os.utime(path, (0, 0))
 
     check_store(store, ())
 
     assert (old.exists(), new.exists(), store.names("x")) == (False, True, ["1"])
+    assert not beside.exists()
+
+
+def test_what_a_process_that_died_tried_a_store_with_is_deleted_when_it_is_old() -> None:
+    store = MemoryStore()
+    old, new = stores._probe(time.time() - 4_000), stores._probe(time.time())
+    for name in (old, new):
+        store.put_if_absent(name, [b"first"])
+
+    check_store(store, ())
+
+    assert [*store.files] == [new]
 
 
 @pytest.mark.parametrize("kind", ["s3", "gs"])
@@ -394,6 +408,44 @@ def test_a_name_that_is_said_to_be_taken_and_is_not_is_put_again(
     else:
         with pytest.raises(OSError, match=f"{name} is said to be there, and is not"):
             store.put_if_absent(name, [b"x"])
+
+
+@pytest.mark.parametrize("when", ["before", "while"])
+def test_another_folder_that_takes_the_place_of_one_is_not_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """As when a disk is unmounted, and there is a folder below it."""
+    store = local(tmp_path / "wal")
+    below = local(tmp_path / "below")
+    below.prepare(["x"])
+
+    def unmount(*_: object) -> None:
+        (tmp_path / "wal").rename(tmp_path / "unmounted")
+        (tmp_path / "below").rename(tmp_path / "wal")
+
+    if when == "before":
+        unmount()
+    else:
+        monkeypatch.setattr(stores, "_sync", unmount)  # the file has its name by then
+    with (
+        pytest.raises(WalError, match=r"is another folder now, on another disk\. Bring it back"),
+        writing(store),
+    ):
+        store.put_if_absent("x/1", [b"x"])
+
+    assert os.listdir(tmp_path / "wal" / "x") == []
+
+
+def test_who_has_read_a_folder_writes_to_no_other(tmp_path: Path) -> None:
+    """As a task does, which looks whose log it is."""
+    local(tmp_path / "wal").put_if_absent("x/1", [b"x"])
+    task = LocalStore(tmp_path / "wal")
+    assert task.get("x/1") == b"x"
+    shutil.move(tmp_path / "wal", tmp_path / "unmounted")
+    (tmp_path / "wal" / "x").mkdir(parents=True)
+
+    with pytest.raises(FileNotFoundError, match="is another folder now"):
+        task.put_if_absent("x/2", [b"x"])
 
 
 def test_a_folder_that_goes_while_it_is_used_is_not_made_anew(tmp_path: Path) -> None:
@@ -661,7 +713,7 @@ def test_an_answer_that_is_lost_makes_no_store_bad() -> None:
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
-        (ReadOnly, r"\[Errno 13\] Permission denied: 'probe/\w+'"),
+        (ReadOnly, r"\[Errno 13\] Permission denied: 'probe/[\w-]+'"),
         (Undeletable, "RuntimeError"),
     ],
 )

@@ -18,6 +18,7 @@ from pubsub_aio.spark.streaming.wal import Wal
 from tests.spark.streaming.logs import (
     NOW,
     SUBSCRIPTION,
+    CrashError,
     MemoryStore,
     arrive,
     commit,
@@ -379,3 +380,39 @@ def test_files_of_others_are_left_alone(store: Failing, caplog: pytest.LogCaptur
 
     assert (ids_of(later, 1), later.segments(), caplog.text) == (["a"], wal.segments(), "")
     assert store.files["incoming/README.txt"] == b"theirs"
+
+
+def test_a_batch_that_cannot_be_sealed_forgets_nothing() -> None:
+    store = MemoryStore()
+    wal = opened(store, window=50.0)
+    arrive(wal, ["a"])
+    wal.seal(0, ALL, now=NOW)
+    arrive(wal, ["b"])
+    wal.seal(1, ALL, now=NOW + 50)
+    arrive(wal, ["c"])
+    store.dies_in = 0
+    with pytest.raises(CrashError):
+        wal.seal(2, ALL, now=NOW + 100)
+
+    arrive(wal, ["a", "d"])  # kept by another, long ago
+
+    assert wal.seal(2, ALL, now=NOW + 50)
+    assert ids_of(wal, 3) == ["c", "d"]
+
+
+def test_a_segment_that_came_and_went_before_its_writer_heard_of_it_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its answer came late: it was found, sealed and collected meanwhile."""
+    monkeypatch.setattr(collection, "_GROUP_BATCHES", 1)
+    store = MemoryStore()
+    wal = opened(store)
+    segment = write(store, wal.id, ["a"])
+    wal.look()
+    wal.seal(0, ALL, now=NOW)
+    commit(wal, 1)
+    assert segment.name not in store.files
+
+    wal.arrived(segment)
+
+    assert wal.waiting.segments == 0

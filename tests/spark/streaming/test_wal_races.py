@@ -46,6 +46,8 @@ def test_a_driver_that_slept_while_others_went_on_and_forgot_is_stopped() -> Non
     with pytest.raises(WalError, match="others have gone on with memory"):
         asleep.seal(1, Limit(), now=NOW + 100)
 
+    assert f"{2:020}.json" not in store.names(LOG)  # nobody is to take it for the batch of then
+
     again = opened(store, window=20.0)
     assert again.seq == 10
     assert again.seal(10, Limit(), now=NOW + 101)
