@@ -27,13 +27,10 @@ from pubsub_aio.spark.streaming.layout import (
     IDENTITY,
     IDS,
     INCOMING,
-    LOG,
-    last_of_ids,
-    log_name,
     names_in,
-    number_of_manifest,
     number_of_segment,
 )
+from pubsub_aio.spark.streaming.ledger import Ledger
 from pubsub_aio.spark.streaming.manifests import Ids, Manifest, Waiting, sealed
 from pubsub_aio.spark.streaming.marks import Marks, identity_of
 from pubsub_aio.spark.streaming.pieces import Piece, cut
@@ -77,6 +74,7 @@ class Wal:
         self._max_ids = max_ids
         self._fail_on_loss = fail_on_loss
         self._in_order = in_order
+        self._ledger = Ledger(store, self.id)
         self._clear()
 
     def _clear(self) -> None:
@@ -109,6 +107,7 @@ class Wal:
                 f"of {subscription}: give a walLocation for each subscription"
             )
         self.id = there["wal"]
+        self._ledger = Ledger(self.store, self.id)
         self.load()
 
     def load(self) -> None:
@@ -165,7 +164,7 @@ class Wal:
 
     def _load_batches(self, *, lost: Callable[[DataLossError], None]) -> None:
         covered = self._collector.covered
-        last = max((number_of_manifest(name) for name in self._names(LOG)), default=0)
+        last = self._ledger.last
         if last <= covered and covered:
             self._head = self.manifest(covered)
         for number in range(covered + 1, last + 1):
@@ -293,38 +292,12 @@ class Wal:
         if not self.waiting.segments:
             return None
         manifest, run = self._next(limit, now)
-        with writing(self.store):
-            first = self.store.put_if_absent(log_name(manifest.seq), [manifest.write()])
-        if not first:
+        if not self._ledger.put(manifest):
             self.load()  # another driver was first
             return self.manifest(after + 1)
-        self._check_not_overtaken(manifest.seq)
         self._seen.forget(now=manifest.horizon)
         self._append(manifest, run)
         return manifest
-
-    def _check_not_overtaken(self, seq: int) -> None:
-        """Refuse to go on where others have, and have even forgotten the batch of that number.
-
-        They leave the file with the ids of the last ones that they have deleted.
-        """
-        if self._is_forgotten(seq):
-            with writing(self.store):
-                self.store.delete([log_name(seq)])  # nobody needs it, nor may take it for theirs
-            raise WalError(
-                f"walLocation: others have gone on with {self.store.location} since this query "
-                "was last awake: stop all but one"
-            )
-
-    def _is_forgotten(self, seq: int) -> bool:
-        """Whether a batch was done with, and what it had was deleted."""
-        return any(last_of_ids(name) >= seq for name in self._names(IDS))
-
-    def _too_old(self, seq: int) -> str:
-        return (
-            f"walLocation: {self.store.location} has deleted what was in batch {seq}, for it was "
-            "done with: the checkpoint is older than the log, as one is that comes from a backup"
-        )
 
     def _next(self, limit: Limit, now: float) -> tuple[Manifest, Run]:
         head = self._head
@@ -369,29 +342,12 @@ class Wal:
         """A batch that is in the log.
 
         Raises:
+            WalError: It was done with long ago.
             DataLossError: It is not there any more, or damaged.
         """
-        name = log_name(seq)
         if self._head and self._head.seq == seq:
             return self._head
-        try:
-            manifest = Manifest.read(self._get(name))
-            if (manifest.wal, manifest.seq) != (self.id, seq):
-                raise ValueError(f"it is batch {manifest.seq} of the log {manifest.wal!r}")
-        except (ValueError, FileNotFoundError) as error:
-            if isinstance(error, FileNotFoundError) and self._is_forgotten(seq):
-                raise WalError(
-                    f"{self._too_old(seq)}. Bring back the newer one; or begin with a new one, and "
-                    "delete marks/begun in the walLocation: the query then has all that was not "
-                    "done with"
-                ) from error
-            what = "is missing" if isinstance(error, FileNotFoundError) else f"is damaged ({error})"
-            raise DataLossError(
-                f"walLocation: {self.store.location}/{name} {what}. Nobody knows without it which "
-                "messages were in that batch: bring it back, or begin anew with another "
-                "walLocation and checkpoint"
-            ) from error
-        return manifest
+        return self._ledger.get(seq)
 
     def pieces(self, after: int, until: int) -> Iterator[Piece]:
         """What there is to read for some batches, in the order of sequence numbers."""
@@ -403,11 +359,12 @@ class Wal:
                     chunks = self._chunks_of(part.segment)
                 except DataLossError as error:
                     is_missing = isinstance(error.__cause__, FileNotFoundError)
-                    if is_missing and self._is_forgotten(seq):
+                    if is_missing and self._ledger.has_forgotten(seq):
                         remedy = (
                             "Bring back the newer one, or set the option failOnDataLoss to false"
                         )
-                        error = DataLossError(f"{self._too_old(seq)}. {remedy} to go on behind it")
+                        told = self._ledger.too_old(seq)
+                        error = DataLossError(f"{told}. {remedy} to go on behind it")
                     self._lost(error)
                 else:
                     yield from cut(part, chunks, sequence)

@@ -14,6 +14,7 @@ from tests.spark.wire import TOPIC, WORKER
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.spark.streaming.drivers import Clock
     from tests.spark.streaming.queries import Query
 
 
@@ -39,3 +40,14 @@ def query(session: SparkSession, emulator: EmulatorThread, tmp_path: Path) -> Qu
     from tests.spark.streaming.queries import Query
 
     return Query(session, emulator, tmp_path)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """That of the silence."""
+    from pubsub_aio.spark.streaming import intake
+    from tests.spark.streaming.drivers import Clock
+
+    made = Clock()
+    monkeypatch.setattr(intake, "time", made)
+    return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -67,6 +68,29 @@ def options_of(folder: Path, emulator: EmulatorThread | None, **options: str) ->
 def publish(emulator: EmulatorThread, *data: bytes) -> None:
     for each in data:
         emulator.publish(TOPIC, each)
+
+
+def beginning(emulator: EmulatorThread, folder: Path, **options: str) -> tuple[Driver, Any]:
+    """A driver that receives, and is to have all there is; and its intake."""
+    driver = Driver(emulator, folder, **{"availableNowIdle": "0.3s", **options})
+    driver.reader.initialOffset()
+    driver.reader.prepareForTriggerAvailableNow()
+    made = driver.reader._opened()
+    made.start(ends=True)
+    return driver, made
+
+
+class Clock:
+    """The time, and so many seconds more."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ahead
+
+    def time(self) -> float:
+        return time.time() + 3_600  # whatever is published in a test, was before
 
 
 class Batch:
