@@ -8,6 +8,7 @@ middle and started again. Run it with `nox -s demo`; it ends by itself.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -127,11 +128,14 @@ def stream_and_kill(spark: SparkSession, published: set[str]) -> None:
     line = [sys.executable, str(Path(__file__).with_name("streaming.py")), folder]
     with subprocess.Popen(line, stderr=subprocess.DEVNULL, start_new_session=True) as query:  # noqa: S603 - ours
         until = time.monotonic() + 120
-        while len([*Path(folder, "checkpoint", "commits").glob("[0-9]*")]) < BATCHES:
-            if query.poll() is not None or time.monotonic() > until:
-                raise SystemExit("the streaming query does not run")
-            time.sleep(0.05)
-        os.killpg(query.pid, signal.SIGKILL)
+        try:
+            while len([*Path(folder, "checkpoint", "commits").glob("[0-9]*")]) < BATCHES:
+                if query.poll() is not None or time.monotonic() > until:
+                    raise SystemExit("the streaming query does not run")
+                time.sleep(0.05)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(query.pid, signal.SIGKILL)
     before = spark.read.parquet(f"{folder}/orders").count()
     print(f"killed with SIGKILL, {before:,} rows in the files; started again")
     subprocess.run([*line, "--until-empty"], stderr=subprocess.DEVNULL, check=True)  # noqa: S603
