@@ -179,7 +179,7 @@ def test_what_nobody_has_read_yet_is_no_silence(
         return ask()
 
     made._receiver.all_kept = asked
-    made._receiver._loop.call_soon_threadsafe(gate.wait)
+    made._receiver._loop.call_soon_threadsafe(gate.wait, WITHIN)
     publish(emulator, b"b")
     clock.ahead += 100.0
 
