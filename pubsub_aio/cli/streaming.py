@@ -194,8 +194,9 @@ class _Run:
         """Count what it writes until it ends."""
         seen = None
         while live.isActive and not self._is_to_stop(live):
-            self.doing = "writing" if _is_writing(live) else "listening"
             last = live.lastProgress
+            idle = "listening" if last else "connecting"
+            self.doing = "writing" if _is_writing(live) else idle
             if last is not None and last["timestamp"] != seen:
                 seen = last["timestamp"]
                 self._tally.add(live.recentProgress)

@@ -252,6 +252,14 @@ class Intake:
             limit = Limit() if everything else self._limit
             return self._seal(after, limit)
 
+    def left(self, after: int, *, everything: bool) -> Manifest | None:
+        """The batch after that one when nothing is received any more; none if the log has no more.
+
+        What was published later, and came before the end, is not to stay in the log.
+        """
+        with self._changed:
+            return self._seal(after, Limit() if everything else self._limit)
+
     def _seal(self, after: int, limit: Limit) -> Manifest | None:
         if self._is_ordered and after == self.wal.seq:
             self.wal.look()  # another driver may have kept what comes before it

@@ -209,8 +209,9 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             last = self._all(after) if self._wants_all() else self._next(after)
             return self._offset_at(after) if last is None else self._offset(last)
         if self._finished:
-            return start
-        last = self._all(after) if isinstance(limit, ReadAllAvailable) else self._next(after)
+            last = self._opened().left(after, everything=False)
+        else:
+            last = self._all(after) if isinstance(limit, ReadAllAvailable) else self._next(after)
         return start if last is None else self._offset(last)
 
     def _wants_all(self) -> bool:
@@ -225,6 +226,7 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         manifest = intake.latest(after, everything=False, patient=ends)
         if ends and manifest is None:
             self._finish()
+            return intake.left(after, everything=False)
         return manifest
 
     def _all(self, after: int) -> Manifest | None:
@@ -238,7 +240,7 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         while batch := intake.latest(last.seq if last else after, everything=True, patient=True):
             last = batch
         self._finish()
-        return last
+        return intake.left(last.seq if last else after, everything=True) or last
 
     def _finish(self) -> None:
         self._finished = True

@@ -27,6 +27,7 @@ from pubsub_aio.spark.streaming.layout import (
     IDENTITY,
     IDS,
     INCOMING,
+    LOG,
     names_in,
     number_of_segment,
 )
@@ -97,6 +98,7 @@ class Wal:
             DataLossError: Something of it is missing or damaged.
         """
         check_store(self.store, FOLDERS)
+        self._check_identity()
         made = {"wal": uuid.uuid4().hex, "subscription": subscription}
         with writing(self.store):
             self.store.put_if_absent(IDENTITY, [sealed(made)])
@@ -109,6 +111,17 @@ class Wal:
         self.id = there["wal"]
         self._ledger = Ledger(self.store, self.id)
         self.load()
+
+    def _check_identity(self) -> None:
+        """Refuse to give a log that has lost its identity another one."""
+        try:
+            self._get(IDENTITY)
+        except FileNotFoundError as error:
+            if any(self._names(folder) for folder in (INCOMING, LOG, IDS)):
+                raise WalError(
+                    f"walLocation: {self.store.location}/{IDENTITY} is missing, and the rest of a "
+                    "log is there: bring it back, or give another walLocation and checkpoint"
+                ) from error
 
     def load(self) -> None:
         """Read what is there; again if others may have deleted some of it meanwhile.

@@ -73,6 +73,24 @@ def test_a_query_that_has_all_receives_no_more(emulator: EmulatorThread, tmp_pat
     driver.end()
 
 
+def test_nothing_is_left_in_the_log(emulator: EmulatorThread, tmp_path: Path) -> None:
+    """Not even what was published since: whoever begins anew with another log would not have it."""
+    driver = Driver(emulator, tmp_path, availableNowIdle="0.5s", maxRowsPerTrigger="2")
+    start = driver.reader.initialOffset()
+    driver.reader.prepareForTriggerAvailableNow()
+    intake = driver.reader._opened()
+    intake.start(ends=True)
+    publish(emulator, *b"a b c".split())
+    emulator.until(lambda: intake.waiting.rows == 3, timeout=WITHIN)
+
+    one = driver.reader.latestOffset(start)
+    assert (one["rows"], emulator.streams()) == (2, [])
+    two = driver.reader.latestOffset(one)
+    assert (two["rows"], driver.reader.latestOffset(two)) == (3, two)
+
+    driver.end()
+
+
 def test_nobody_rests_while_everything_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

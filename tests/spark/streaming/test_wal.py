@@ -521,6 +521,21 @@ def test_a_damaged_identity_is_named(
         opened(store)
 
 
+def test_a_log_without_its_identity_gets_no_other(wal: Wal, store: MemoryStore) -> None:
+    arrive(wal, ["a"])
+    seal(wal, 0)
+    del store.files["wal.json"]
+
+    with pytest.raises(
+        WalError,
+        match=r"^walLocation: memory/wal.json is missing, and the rest of a log is there: bring it "
+        "back, or give another walLocation and checkpoint$",
+    ):
+        opened(store)
+
+    assert "wal.json" not in store.files
+
+
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("open_again", [opened, tolerant])
 def test_a_damaged_manifest_is_named(
