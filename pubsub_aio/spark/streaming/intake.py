@@ -243,6 +243,7 @@ class Intake:
             self._look(_LOOK_EVERY)
             if after >= self.wal.seq:
                 self._everything = everything
+                self._changed.notify_all()  # there may be room now
                 try:
                     ready = self._settled() if patient else self._enough()
                 finally:

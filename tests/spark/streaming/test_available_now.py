@@ -128,6 +128,20 @@ def test_what_was_published_before_has_room_though_the_log_is_full_of_what_came_
     assert found == len(kept.kept)
 
 
+def test_who_waits_for_room_has_it_when_everything_is_asked_for(tmp_path: Path) -> None:
+    """As with the trigger once, when the log is full."""
+    kept = Kept(tmp_path, availableNowIdle="0.2s", maxBytesPerTrigger="1m")
+    kept.intake.begin_available_now()
+    receiver = kept.receive(Batch(f"{number}", size=32 << 20) for number in range(10))
+    with kept.intake._changed:
+        assert kept.intake._changed.wait_for(lambda: kept.intake._waits_for_room, WITHIN)
+
+    found = kept.all(everything=True)
+    receiver.join(WITHIN)
+
+    assert (found, kept.kept) == (10, [True] * 10)
+
+
 def test_what_was_published_before_comes_though_it_is_behind_what_came_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
