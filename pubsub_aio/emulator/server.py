@@ -20,6 +20,7 @@ from pubsub_aio.emulator import records
 from pubsub_aio.emulator.broker import STREAM_LIFE, Broker
 from pubsub_aio.emulator.clock import Clock, SystemClock, VirtualClock
 from pubsub_aio.emulator.faults import Faults
+from pubsub_aio.emulator.intake import taken_in
 from pubsub_aio.emulator.journal import HISTORY, Journal, PublishedMessage
 from pubsub_aio.emulator.listener import Listener
 from pubsub_aio.emulator.service import DELIVERY_LAG, Service
@@ -295,6 +296,7 @@ class Emulator:
         bodies = [message.SerializeToString()]
         with self._refusals_as_value_errors():
             records.check_messages(schema.PublishRequest(messages=[message]), [0])
+            bodies = taken_in(self._broker.topic(name), bodies)
             message_id = self._broker.publish(name, bodies, now=self.clock.now())
         self._wake()
         return str(message_id)

@@ -16,6 +16,7 @@ from pubsub_aio._wire.rpcs import Rpc
 from pubsub_aio.emulator import records
 from pubsub_aio.emulator.durations import check_times
 from pubsub_aio.emulator.handlers import HANDLERS
+from pubsub_aio.emulator.intake import taken_in
 from pubsub_aio.emulator.settings import not_yet
 from pubsub_aio.emulator.status import Code, StatusError, invalid
 
@@ -204,9 +205,10 @@ class Service:
 
     def _publish(self, data: bytes) -> bytes:
         request = parse(schema.PublishRequest, data)
-        self.broker.topic(request.topic)
+        topic = self.broker.topic(request.topic)
         bodies = records.bodies_of(data)
         records.check_messages(request, records.doubtful(data, bodies))
+        bodies = taken_in(topic, bodies)
         first_id = self.broker.publish(request.topic, bodies, now=self.clock.now())
         self.wake_later()
         return records.publish_response(first_id, len(bodies))
