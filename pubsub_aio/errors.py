@@ -50,6 +50,10 @@ class WrongLoopError(PubSubError, RuntimeError):
     """A client serves one event loop, the first that used it, and was called from another."""
 
 
+class DataDirectoryError(PubSubError):
+    """The emulator cannot use its data directory, which was not changed; the message says why."""
+
+
 class ForkedError(PubSubError, RuntimeError):
     """A client that was opened before a fork was used in the child; open one there instead."""
 

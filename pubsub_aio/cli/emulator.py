@@ -22,7 +22,13 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=_port, default=8085, help="port; 0 takes a free one")
-    parser.set_defaults(run=lambda options: asyncio.run(_run(options.host, options.port)))
+    parser.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        default=argparse.SUPPRESS,
+        help="keep everything in this directory, so that it outlives the emulator",
+    )
+    parser.set_defaults(run=lambda options: asyncio.run(_run(options)))
     return parser
 
 
@@ -33,16 +39,18 @@ def _port(text: str) -> int:
     return port
 
 
-async def _run(host: str, port: int) -> int:
+async def _run(options: argparse.Namespace) -> int:
     from pubsub_aio.emulator import Emulator
 
+    host, port = options.host, options.port
+    data_dir = getattr(options, "data_dir", None)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C raises KeyboardInterrupt
             loop.add_signal_handler(number, stop.set)
     try:
-        async with Emulator(host=host, port=port, history=0) as emulator:
+        async with Emulator(host=host, port=port, history=0, data_dir=data_dir) as emulator:
             say(f"Pub/Sub emulator ready on {emulator.address} (gRPC and REST), Ctrl-C stops it")
             say(f"export PUBSUB_EMULATOR_HOST={emulator.address}")
             await stop.wait()

@@ -7,16 +7,18 @@ subscriptions may have something to deliver.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pubsub_aio._wire import schema
 from pubsub_aio.emulator import ack_ids, resources, settings
 from pubsub_aio.emulator.alarms import Alarms
+from pubsub_aio.emulator.changes import Changes
 from pubsub_aio.emulator.dead_letters import forwarded
 from pubsub_aio.emulator.journal import Journal
 from pubsub_aio.emulator.leases import NO_REFUSALS
 from pubsub_aio.emulator.names import DELETED_TOPIC, check_name, project_of
 from pubsub_aio.emulator.policies import Policies
+from pubsub_aio.emulator.progress import WHOLE
 from pubsub_aio.emulator.response import Consumer
 from pubsub_aio.emulator.snapshots import Snapshot
 from pubsub_aio.emulator.status import Code, StatusError, already_exists, invalid, not_found
@@ -48,10 +50,13 @@ class Broker:
         self.journal = journal or Journal()
         self.changed: dict[Subscription, None] = {}  # a set, in the order of what happened
         """Subscriptions that may have something new to deliver or streams that ended."""
+        self.changes: Changes | None = None
+        """What is to be saved, if somebody saves it."""
+        self.serial = 0
+        """The last number that was given to a resource or a consumer."""
         self._alarms: Alarms[Topic | Subscription | Snapshot | Stream] = Alarms()
         self._instance = instance
         self._stream_life = stream_life
-        self._serial = 0
 
     # Time
 
@@ -81,6 +86,8 @@ class Broker:
         """After something happened to a subscription: see to the consequences."""
         next_at = subscription.poll(now)
         deliveries = subscription.deliveries
+        if self.changes is not None and deliveries.progress.touched:
+            self.changes.traffic[subscription] = None
         if deliveries.dead:
             self._forward_dead(subscription, now)
         if deliveries.progress.freed or deliveries.leases.released_bytes > _TRIM_BYTES:
@@ -91,8 +98,59 @@ class Broker:
         self.changed[subscription] = None
 
     def _next_serial(self) -> int:
-        self._serial += 1
-        return self._serial
+        self.serial += 1
+        return self.serial
+
+    def _save(self, *resources: Topic | Subscription | Snapshot) -> None:
+        """Mark what was made, changed or deleted."""
+        if self.changes is not None:
+            self.changes.settings.update(dict.fromkeys(resources))
+
+    def exists(self, resource: Topic | Subscription | Snapshot) -> bool:
+        """Whether it, or something that needs it, was not deleted."""
+        if isinstance(resource, Topic):
+            there = self.topics.get(resource.config.name) is resource
+            return there or bool(resource.subscriptions or resource.snapshots)
+        if isinstance(resource, Subscription):
+            return self.subscriptions.get(resource.config.name) is resource
+        return self.snapshots.get(resource.config.name) is resource
+
+    def kept_topics(self) -> list[Topic]:
+        """The topics that are there, and the deleted ones that something still needs."""
+        topics = dict.fromkeys(self.topics.values())
+        topics |= dict.fromkeys(kept.topic for kept in self.subscriptions.values())
+        topics |= dict.fromkeys(kept.topic for kept in self.snapshots.values())
+        return [topic for topic in topics if self.exists(topic)]
+
+    def save_changes(self) -> Changes:
+        """Note from now on what changes."""
+        for subscription in self.subscriptions.values():
+            subscription.deliveries.progress.touched = set()
+        self.changes = Changes()
+        return self.changes
+
+    def go_on(
+        self,
+        topics: Iterable[Topic],
+        subscriptions: Iterable[Subscription],
+        snapshots: Iterable[Snapshot],
+        *,
+        now: float,
+    ) -> None:
+        """Take over the resources of an earlier life."""
+        for snapshot in snapshots:
+            self.snapshots[snapshot.config.name] = snapshot
+            snapshot.topic.snapshots[snapshot.config.name] = snapshot
+            self._alarms.set(snapshot, snapshot.expires_at)
+        for subscription in subscriptions:
+            self.subscriptions[subscription.config.name] = subscription
+            if not subscription.config.detached:
+                subscription.topic.subscriptions[subscription.config.name] = subscription
+        for topic in topics:
+            self.topics[topic.config.name] = topic
+            self._alarms.set(topic, topic.poll(now))
+        for subscription in self.subscriptions.values():
+            self._settle(subscription, now)
 
     # Topics
 
@@ -104,6 +162,7 @@ class Broker:
         topic = Topic(self._next_serial(), config, self.journal, now=now)
         self.topics[config.name] = topic
         self._alarms.set(topic, topic.poll(now))
+        self._save(topic)
         return config
 
     def topic(self, name: str) -> Topic:
@@ -123,6 +182,7 @@ class Broker:
             resources.show_retention(subscription.config, changed)
             self._settle(subscription, now)
         self._alarms.set(topic, topic.poll(now))
+        self._save(topic)
         return changed
 
     def delete_topic(self, name: str, *, now: float) -> None:
@@ -138,6 +198,7 @@ class Broker:
         for snapshot in topic.snapshots.values():
             snapshot.config.topic = DELETED_TOPIC
         topic.trim(now)
+        self._save(topic, *topic.subscriptions.values(), *topic.snapshots.values())
 
     def publish(self, name: str, bodies: Sequence[bytes], *, now: float) -> int:
         """Publish messages that were checked; returns the first's id, the others follow it."""
@@ -145,6 +206,8 @@ class Broker:
         first_id = topic.publish(bodies, now=now)
         if topic.retention:
             self._alarms.set(topic, now + topic.retention)
+        if self.changes is not None:
+            self.changes.traffic[topic] = None
         self.changed.update(dict.fromkeys(topic.subscriptions.values()))
         return first_id
 
@@ -168,6 +231,9 @@ class Broker:
         uid = (self._instance << 32) | self._next_serial()
         subscription = Subscription(uid, config, topic, self.journal, now=now)
         self.subscriptions[config.name] = topic.subscriptions[config.name] = subscription
+        if self.changes is not None:
+            subscription.deliveries.progress.touched = {WHOLE}
+        self._save(subscription)
         self._settle(subscription, now)
         return config
 
@@ -189,6 +255,7 @@ class Broker:
         if any(path.startswith("dead_letter_policy") for path in mask.paths):
             self._check_dead_letter_topic(changed)
         subscription.configure(changed)
+        self._save(subscription)
         self._settle(subscription, now)
         return changed
 
@@ -215,6 +282,20 @@ class Broker:
         subscription.topic.trim(now)
         subscription.end_streams(error)
         self.changed[subscription] = None
+        self._save(subscription, subscription.topic)
+
+    # Policies
+
+    def set_policy(
+        self,
+        resource: Topic | Subscription | Snapshot,
+        policy: schema.Policy,
+        mask: schema.FieldMask,
+    ) -> schema.Policy:
+        """Set what the mask names of a resource's policy; returns the whole of it."""
+        changed = self.policies.set(resource, policy, mask)
+        self._save(resource)
+        return changed
 
     # Delivering and settling
 
@@ -393,9 +474,10 @@ class Broker:
         settings.check_labels(config.labels)
         if config.name in self.snapshots:
             raise already_exists(config.name)
-        snapshot = Snapshot(config, source, now=now)
+        snapshot = Snapshot.of(source, config, serial=self._next_serial(), now=now)
         self.snapshots[config.name] = source.topic.snapshots[config.name] = snapshot
         self._alarms.set(snapshot, snapshot.expires_at)
+        self._save(snapshot)
         return config
 
     def snapshot(self, name: str) -> Snapshot:
@@ -410,6 +492,7 @@ class Broker:
         settings.check_snapshot(changed)
         snapshot.config = changed
         self._alarms.set(snapshot, snapshot.expires_at)
+        self._save(snapshot)
         return changed
 
     def delete_snapshot(self, name: str, *, now: float) -> None:
@@ -421,6 +504,7 @@ class Broker:
         snapshot.topic.snapshots.pop(snapshot.config.name, None)
         snapshot.topic.trim(now)
         self._alarms.forget(snapshot)
+        self._save(snapshot, snapshot.topic)
 
     def seek_to_snapshot(self, name: str, snapshot: str, *, now: float) -> None:
         """Let a subscription stand where a snapshot of its topic was taken."""
@@ -434,6 +518,7 @@ class Broker:
             )
         subscription.deliveries.seek(target.position)
         subscription.active_at = now
+        self._save(subscription)
         self._settle(subscription, now)
 
     def seek_to_time(self, name: str, time: float, *, now: float) -> None:
@@ -443,4 +528,5 @@ class Broker:
         target = subscription.log.first_since(time)
         subscription.deliveries.seek_offset(target, kept_from=subscription.kept_from(now))
         subscription.active_at = now
+        self._save(subscription)
         self._settle(subscription, now)

@@ -161,7 +161,7 @@ def _set_iam_policy(broker: Broker, request: schema.SetIamPolicyRequest, _: floa
     resource = _with_policy(broker, request.resource)
     if not request.HasField("policy"):
         raise invalid("policy", "must be given; an empty one takes all bindings away")
-    return broker.policies.set(resource, request.policy, request.update_mask)
+    return broker.set_policy(resource, request.policy, request.update_mask)
 
 
 def _with_policy(broker: Broker, name: str) -> Resource:

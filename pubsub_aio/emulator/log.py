@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 SHIFT = 9
 SPAN = 1 << SHIFT
@@ -38,6 +38,10 @@ class TopicLog:
 
     def append(self, records: Sequence[bytes], *, time: float) -> None:
         """Add messages, all published at `time`, which never runs backwards."""
+        self.extend(records, array("d", [time]) * len(records))
+
+    def extend(self, records: Sequence[bytes], times: array[float]) -> None:
+        """Add messages, each with the time at which it was published."""
         position = 0
         while position < len(records):
             number, start = self.next >> SHIFT, self.next & MASK
@@ -46,12 +50,12 @@ class TopicLog:
                 chunk = self._chunks[number] = Chunk()
                 # After a skip the chunk begins in its middle: offsets must still match positions.
                 chunk.records.extend([b""] * start)
-                chunk.times.extend(array("d", [time]) * start)
-            part = records[position : position + SPAN - start]
-            chunk.records.extend(part)
-            chunk.times.extend(array("d", [time]) * len(part))
-            position += len(part)
-            self.next += len(part)
+                chunk.times.extend(array("d", [times[position]]) * start)
+            end = position + SPAN - start
+            chunk.records.extend(records[position:end])
+            chunk.times.extend(times[position:end])
+            self.next += min(end, len(records)) - position
+            position = end
 
     def skip(self, count: int) -> None:
         """Number messages that nobody will ever read, without keeping them."""
@@ -70,6 +74,14 @@ class TopicLog:
     def time(self, offset: int) -> float:
         """When that message, which must still be kept, was published."""
         return self._chunks[offset >> SHIFT].times[offset & MASK]
+
+    def parts(self, start: int, stop: int) -> Iterator[tuple[list[bytes], array[float]]]:
+        """The messages from `start` up to `stop`, which must still be kept, and their times."""
+        while start < stop:
+            chunk, index = self._chunks[start >> SHIFT], start & MASK
+            count = min(stop - start, SPAN - index)
+            yield chunk.records[index : index + count], chunk.times[index : index + count]
+            start += count
 
     def first_since(self, time: float) -> int:
         """The first kept offset that was published at `time` or later; `next` if there is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -69,6 +70,20 @@ class Policies:
         changed.etag = self._changes.to_bytes(8)
         self._set[resource] = changed
         return changed
+
+    def go_on(self, changes: int, kept: Mapping[Resource, schema.Policy]) -> None:
+        """Take over the policies of an earlier life, in which there were so many changes."""
+        self._changes = changes
+        self._set.update(kept)
+
+    def kept(self, resource: Resource) -> schema.Policy | None:
+        """The policy of a resource, if one was set."""
+        return self._set.get(resource)
+
+    @property
+    def changes(self) -> int:
+        """How often a policy was set."""
+        return self._changes
 
     def _policy(self, resource: Resource) -> schema.Policy:
         return self._set.get(resource) or schema.Policy(etag=NEVER_SET)

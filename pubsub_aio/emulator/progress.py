@@ -13,6 +13,9 @@ from pubsub_aio.emulator.log import MASK, SHIFT, SPAN, TopicLog
 _NEVER = array("d", [math.inf]) * SPAN
 _SETTLED = b"\x01" * SPAN
 
+WHOLE = -1
+"""Stands for all blocks, among those that were touched."""
+
 
 class Block:
     """The state of a chunk's messages; dropped when all of them are settled."""
@@ -63,6 +66,9 @@ class Progress:
 
     def __init__(self, log: TopicLog) -> None:
         self._log = log
+        self.touched: set[int] | None = None
+        """Blocks in which messages were settled since they were saved; none is noted if nobody
+        saves them."""
         self.stand_at(Position(log.next))
 
     def read_from(self, log: TopicLog) -> None:
@@ -80,6 +86,8 @@ class Progress:
         if self.frontier >> SHIFT in self.blocks:
             self.unsettled -= SPAN - (self.frontier & MASK)
         self.freed = True  # something was settled: the log may have a chunk to drop
+        if self.touched is not None:
+            self.touched.add(WHOLE)
 
     def position(self) -> Position:
         """What is settled now."""
@@ -159,6 +167,8 @@ class Progress:
     def _settled(self, number: int, block: Block, count: int) -> None:
         self.unsettled -= count
         block.left -= count
+        if self.touched is not None:
+            self.touched.add(number)
         if not block.left:
             del self.blocks[number]
             self.freed = True
@@ -190,6 +200,8 @@ class Progress:
             self.frontier = target
         self.cursor = max(self.cursor, target)
         self.freed = True
+        if self.touched is not None:
+            self.touched.add(WHOLE)
 
     def rewound_to(self, start: int) -> Position:
         """The position with everything from `start` on unsettled."""

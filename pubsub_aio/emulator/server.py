@@ -7,11 +7,13 @@ import contextlib
 import ipaddress
 import logging
 import math
+import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -28,6 +30,7 @@ from pubsub_aio.emulator.status import Code, StatusError
 
 if TYPE_CHECKING:
     from pubsub_aio.emulator.front import Front
+    from pubsub_aio.emulator.storage.store import Store
     from pubsub_aio.emulator.subscriptions import Subscription
 
 log = logging.getLogger("pubsub_aio.emulator")
@@ -69,6 +72,8 @@ class Emulator:
             where they are large, 4 MiB in all.
         stream_life: Seconds after which a stream is ended, as the service does it.
         delivery_lag: Seconds of real time between a publish and its delivery.
+        data_dir: Where to keep topics, subscriptions, snapshots, policies and messages, so that
+            they outlive this emulator, even if it is killed; in memory only if none is given.
         instance: A number that is part of every ack id, so that one emulator's are not another's;
             a random one if none is given.
     """
@@ -83,6 +88,7 @@ class Emulator:
         history: int = HISTORY,
         stream_life: float = STREAM_LIFE,
         delivery_lag: float = DELIVERY_LAG,
+        data_dir: str | os.PathLike[str] | None = None,
         instance: int | None = None,
     ) -> None:
         self.project = project
@@ -97,6 +103,8 @@ class Emulator:
         self.faults = Faults(self._broker, find=self._subscription, wake=self._wake)
         self._service = Service(self._broker, self.clock, self.faults, delivery_lag=delivery_lag)
         self._service.on_time_changed = self._set_timer
+        self._data_dir = None if data_dir is None else Path(data_dir)
+        self._store: Store | None = None
         self._listener: Listener | None = None
         self._started = False
         self._timer: asyncio.TimerHandle | None = None
@@ -104,7 +112,12 @@ class Emulator:
     # Life
 
     async def __aenter__(self) -> Self:
-        self.faults.attach(await self._open())
+        await self._open_store()
+        try:
+            self.faults.attach(await self._open())
+        except BaseException:
+            await self._close_store()
+            raise
         self._started = True
         self._set_timer()
         return self
@@ -126,7 +139,28 @@ class Emulator:
         finally:
             self._started = False
             self._set_timer()
-            await self._close()
+            try:
+                await self._close()
+            finally:
+                await self._close_store()
+
+    async def _open_store(self) -> None:
+        """Go on where the data directory ends, if there is one."""
+        if self._data_dir is None:
+            return
+        if self._store:
+            raise RuntimeError("an emulator with a data_dir starts once: make another")
+        # Only now: it takes its time to import.
+        from pubsub_aio.emulator.storage.store import Store
+
+        self._store = Store(self._data_dir, self._broker, self.clock)
+        await self._store.open()
+        self._service.store = self._store
+
+    async def _close_store(self) -> None:
+        store, self._service.store = self._service.store, None
+        if store and self._store:
+            await self._store.close()
 
     async def _open(self) -> Front:
         """Let clients in; returns where they come in."""

@@ -39,6 +39,16 @@ The service's publishers are answered well before anybody receives the message, 
 Google's clients among them, rely on it. The lag also lets single publishes gather in one response.
 """
 
+_CHANGE_NOTHING = frozenset(
+    {
+        *("GetTopic", "ListTopics", "ListTopicSubscriptions", "ListTopicSnapshots"),
+        *("GetSubscription", "ListSubscriptions", "Pull", "ModifyAckDeadline"),
+        *("GetSnapshot", "ListSnapshots", "GetIamPolicy", "TestIamPermissions"),
+        *("GetSchema", "ListSchemas", "ListSchemaRevisions", "ValidateSchema", "ValidateMessage"),
+    }
+)
+"""RPCs after which there is nothing to save."""
+
 _EXACTLY_ONCE_FAILURE = "Some acknowledgement ids in the request failed; see the ErrorInfo."
 
 
@@ -72,6 +82,14 @@ class _Faults(Protocol):
     def next_confirmations(self, subscription: Subscription, count: int) -> dict[int, str]: ...
 
 
+class _Store(Protocol):
+    def check(self) -> None: ...
+
+    def look(self) -> None: ...
+
+    async def saved(self) -> None: ...
+
+
 class Service:
     """Answers calls. It reads the clock, waits where the API waits, and wakes who must go on."""
 
@@ -89,6 +107,8 @@ class Service:
         """Set when that happens, and replaced by another."""
         self.working = 0
         """Calls that are being answered, but for those that wait."""
+        self.store: _Store | None = None
+        """What keeps what changes, if anything does."""
         self._faults = faults
         self._delivery_lag = delivery_lag
         self._next_at = math.inf
@@ -115,7 +135,7 @@ class Service:
             raise error
         self.working += 1
         try:
-            reply = await self._answer(rpc, data, patience)
+            reply = await self._answer_and_save(rpc, data, patience)
             log.debug("%s: ok", rpc.name)
         except StatusError as refusal:
             log.debug("%s: %s", rpc.name, refusal)
@@ -128,6 +148,14 @@ class Service:
             self.wake()
         if error:
             raise error
+        return reply
+
+    async def _answer_and_save(self, rpc: Rpc, data: bytes, patience: float) -> bytes:
+        if self.store is None or rpc.name in _CHANGE_NOTHING:
+            return await self._answer(rpc, data, patience)
+        self.store.check()
+        reply = await self._answer(rpc, data, patience)
+        await self.store.saved()
         return reply
 
     async def _answer(self, rpc: Rpc, data: bytes, patience: float) -> bytes:
@@ -160,6 +188,8 @@ class Service:
     def wake(self) -> None:
         """Wake those for whom something may have changed."""
         self._stir()
+        if self.store:
+            self.store.look()
         if self.broker.changed:
             for subscription in self.broker.changed:
                 for waiter in self.waiters.get(subscription, ()):

@@ -9,7 +9,9 @@ from pubsub_aio.emulator.status import Code, StatusError
 
 if TYPE_CHECKING:
     from pubsub_aio._wire import schema
+    from pubsub_aio.emulator.progress import Position
     from pubsub_aio.emulator.subscriptions import Subscription
+    from pubsub_aio.emulator.topics import Topic
 
 LIFETIME = 7.0 * DAY
 _LEAST = 3_600.0
@@ -18,10 +20,19 @@ _LEAST = 3_600.0
 class Snapshot:
     """A subscription's position, kept until it expires."""
 
-    def __init__(self, config: schema.Snapshot, source: Subscription, *, now: float) -> None:
+    def __init__(
+        self, serial: int, config: schema.Snapshot, topic: Topic, position: Position
+    ) -> None:
+        self.serial = serial
         self.config = config
-        self.topic = source.topic
-        self.position = source.deliveries.progress.position()
+        self.topic = topic
+        self.position = position
+
+    @classmethod
+    def of(
+        cls, source: Subscription, config: schema.Snapshot, *, serial: int, now: float
+    ) -> Snapshot:
+        """A snapshot of where a subscription stands now."""
         oldest = source.oldest_unacked_time()
         lifetime = LIFETIME - (now - oldest if oldest is not None else 0.0)
         if lifetime < _LEAST:
@@ -32,6 +43,7 @@ class Snapshot:
             )
         config.topic = source.config.topic
         config.expire_time.FromNanoseconds(round((now + lifetime) * 1_000_000) * 1_000)
+        return cls(serial, config, source.topic, source.deliveries.progress.position())
 
     @property
     def expires_at(self) -> float:

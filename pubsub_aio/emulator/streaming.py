@@ -143,14 +143,14 @@ class StreamSession:
         heartbeats = first.protocol_version >= 1
         name = stream.subscription.config.name
         try:
-            self._heed(stream, first)
+            await self._answer(stream, first)
             while (data := await self._read()) is not None:
                 await self._faults.while_stalled(name, "requests")
                 request = parse(schema.StreamingPullRequest, data)
                 _check_later(request)
                 if request.stream_ack_deadline_seconds:
                     stream.ack_deadline = float(request.stream_ack_deadline_seconds)
-                self._heed(stream, request)
+                await self._answer(stream, request)
                 if heartbeats and not data:
                     self._replies.append(b"")
                 waiter.event.set()
@@ -163,10 +163,17 @@ class StreamSession:
             self._finished = True
             waiter.event.set()
 
-    def _heed(self, stream: Stream, request: schema.StreamingPullRequest) -> None:
-        """Carry out the acks and deadlines of a request."""
+    async def _answer(self, stream: Stream, request: schema.StreamingPullRequest) -> None:
+        """Carry out a request, and confirm it where that was asked for."""
+        confirmation = self._heed(stream, request)
+        if confirmation and stream.subscription.config.enable_exactly_once_delivery:
+            if self._service.store:
+                await self._service.store.saved()
+            self._replies.append(confirmation + _properties(stream))
+
+    def _heed(self, stream: Stream, request: schema.StreamingPullRequest) -> bytes:
+        """Carry out the acks and deadlines of a request; returns what confirms them."""
         response = schema.StreamingPullResponse()
-        confirmed = stream.subscription.config.enable_exactly_once_delivery
         if request.ack_ids:
             ids = list(request.ack_ids)
             refused = self._service.acknowledge(stream.subscription, ids)
@@ -183,8 +190,7 @@ class StreamSession:
             refused = self._service.modify(stream.subscription, ids, seconds)
             _confirm(response.modify_ack_deadline_confirmation, ids, refused)
         self._service.wake()
-        if confirmed and (request.ack_ids or by_seconds):
-            self._replies.append(response.SerializeToString() + _properties(stream))
+        return response.SerializeToString()
 
 
 def _check_later(request: schema.StreamingPullRequest) -> None:

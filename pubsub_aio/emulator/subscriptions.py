@@ -16,6 +16,7 @@ from pubsub_aio.emulator.status import Code, StatusError
 if TYPE_CHECKING:
     from pubsub_aio._wire import schema
     from pubsub_aio.emulator.journal import Journal
+    from pubsub_aio.emulator.progress import Position
     from pubsub_aio.emulator.topics import Topic
 
 
@@ -70,6 +71,20 @@ class Subscription:
         self.deliveries = Deliveries(source, self.log, self._rules(), journal)
         self._acked_from = topic.log.next if config.retain_acked_messages else None
         self._left: dict[str, Stream] = {}  # closed streams that still hold messages, by client id
+
+    @property
+    def acked_from(self) -> int | None:
+        """The first message that is kept although it was acked, if any are."""
+        return self._acked_from
+
+    def go_on(
+        self, position: Position, *, acked_from: int | None, epoch: int, active_at: float
+    ) -> None:
+        """Stand where an earlier life ended; every ack id that it gave is an old one."""
+        self.active_at = active_at
+        self._acked_from = acked_from
+        self.deliveries.leases.epoch = epoch
+        self.deliveries.seek(position)
 
     def configure(self, config: schema.Subscription) -> None:
         """Take over changed settings."""

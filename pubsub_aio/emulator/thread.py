@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
@@ -36,6 +37,7 @@ class EmulatorThread:
         history: int = HISTORY,
         stream_life: float = STREAM_LIFE,
         delivery_lag: float = DELIVERY_LAG,
+        data_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         self._emulator = Emulator(
             host=host,
@@ -45,6 +47,7 @@ class EmulatorThread:
             history=history,
             stream_life=stream_life,
             delivery_lag=delivery_lag,
+            data_dir=data_dir,
         )
         self.faults = cast("Faults", _InLoop(self, self._emulator.faults))
         self._loop: asyncio.AbstractEventLoop | None = None

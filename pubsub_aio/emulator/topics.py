@@ -26,13 +26,26 @@ class Topic:
 
     def __init__(self, serial: int, config: schema.Topic, journal: Journal, *, now: float) -> None:
         self.serial = serial
-        self._first_id = serial % _MOST_SERIALS * _IDS + int(now * 1e6)
         self.config = config
         self.log = TopicLog()
+        self.saved = 0
+        """Messages before this offset are saved, if somebody saves them."""
+        self.first_id = _first_id(serial, now)
+        """The id of the message at offset 0, had there been one."""
         self.subscriptions: dict[str, Subscription] = {}
         self.snapshots: dict[str, Snapshot] = {}
         self._journal = journal
         self._time = 0.0
+
+    def go_on(self, log: TopicLog, *, first_id: int, now: float) -> None:
+        """Take over the messages of an earlier life, and give no id of it again.
+
+        More messages may have had ids than are known now, but not more than microseconds passed.
+        """
+        self.log = log
+        self.saved = log.next
+        self.first_id = max(first_id, _first_id(self.serial, now) - log.next)
+        self._time = log.time(log.next - 1) if log.first < log.next else 0.0
 
     @property
     def retention(self) -> float:
@@ -44,7 +57,7 @@ class Topic:
         # To the microsecond, as clients are told it: they may seek to the time of a message.
         self._time = max(self._time, round(now, 6))
         first = self.log.next
-        first_id = self._first_id + first
+        first_id = self.first_id + first
         framed = records.frame(bodies, first_id=first_id, time=self._time)
         if self.subscriptions or self.snapshots or self.retention:
             self.log.append(framed, time=self._time)
@@ -71,3 +84,7 @@ class Topic:
             return math.inf
         # Whole chunks go at once, so there is no hurry.
         return now + self.retention / 10
+
+
+def _first_id(serial: int, now: float) -> int:
+    return serial % _MOST_SERIALS * _IDS + int(now * 1e6)
