@@ -287,13 +287,13 @@ class SubscriptionModel:
     def seek_to_snapshot(self, snapshot: SnapshotModel, now: float) -> None:
         kept = snapshot.unacked + self.topic.messages[snapshot.taken_after :]
         for copy in self.copies:
-            self._restart(copy)
+            self.begin_anew(copy)
             copy.acked = not any(copy.sent is sent for sent in kept)
         self._drop_unfit(now)
 
     def seek_to_time(self, time: float, now: float) -> None:
         for copy in self.copies:
-            self._restart(copy)
+            self.begin_anew(copy)
             if copy.sent.time < time:
                 copy.acked = True
             elif self._kept(copy, now):
@@ -306,7 +306,7 @@ class SubscriptionModel:
             return True
         return self.settings.retain_acked and copy.received
 
-    def _restart(self, copy: Copy) -> None:
+    def begin_anew(self, copy: Copy) -> None:
         """A seek ends leases, and deliveries are counted from the start, or go on."""
         copy.lease, copy.early, copy.deliveries = None, False, 0
         copy.may_at, copy.must_at, copy.least_attempt = 0.0, 0.0, 1

@@ -113,21 +113,19 @@ class DataDirectory:
         except OSError as error:
             raise self._unusable(error) from error
 
-    def begin(self, number: int, parts: list[bytes]) -> int:
+    def begin(self, number: int, parts: list[bytes]) -> None:
         """Make a file of the log, at once with all these parts, and go on with it."""
         self._end_log()
         path = self.path / self.name(number)
-        size = self._write_whole(path, parts)
+        self._write_whole(path, parts)
         self._log = path.open("ab", buffering=0)
-        return size
 
-    def append(self, parts: list[bytes]) -> int:
-        """Write to the end of the log; returns once it is on disk."""
+    def append(self, parts: list[bytes]) -> None:
+        """Write to the end of the file that was begun last; returns once it is on disk."""
         if self._log is None:
-            raise OSError("the log was not begun")
-        size = _write(self._log, parts)
+            raise OSError("no file was begun")
+        _write(self._log, parts)
         _sync_data(self._log.fileno())
-        return size
 
     def remove(self, number: int) -> None:
         """Delete a file of the log that nothing refers to."""
@@ -145,11 +143,11 @@ class DataDirectory:
             self._log.close()
             self._log = None
 
-    def _write_whole(self, path: Path, parts: list[bytes]) -> int:
+    def _write_whole(self, path: Path, parts: list[bytes]) -> None:
         """A file that is there with all of it or not at all, whatever happens."""
         new = path.with_name(path.name + _NEW)
         with new.open("wb", buffering=0) as file:
-            size = _write(file, parts)
+            _write(file, parts)
             os.fsync(file.fileno())
         new.replace(path)
         if os.name == "posix":  # elsewhere a directory cannot be opened, and need not be
@@ -158,15 +156,12 @@ class DataDirectory:
                 os.fsync(folder)
             finally:
                 os.close(folder)
-        return size
 
 
-def _write(file: IO[bytes], parts: list[bytes]) -> int:
+def _write(file: IO[bytes], parts: list[bytes]) -> None:
     rest = memoryview(b"".join(parts))
-    size = len(rest)
     while rest:
         rest = rest[file.write(rest) :]
-    return size
 
 
 if sys.platform == "win32":

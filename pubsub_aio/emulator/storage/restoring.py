@@ -148,6 +148,7 @@ class Life:
         progress = self._progress.get(saved.uid, _Progress())
         if saved.config.detached:
             subscription.detach()
+            subscription.deliveries.leases.epoch = saved.epoch + 1
             subscription.active_at = progress.active_at
             return subscription
         subscription.go_on(

@@ -1,0 +1,33 @@
+"""Files of a log that are bytes in memory: what a power cut leaves is easily made of them."""
+
+from __future__ import annotations
+
+from pubsub_aio.emulator.broker import Broker
+from pubsub_aio.emulator.storage.ledger import Batch, Ledger
+
+
+class Disk:
+    """The files of one log."""
+
+    def __init__(self) -> None:
+        self.files: dict[int, bytes] = {}
+
+    def save(self, ledger: Ledger) -> None:
+        """Write all that is to be written, and then some."""
+        while batch := ledger.next_batch():
+            self.write(batch)
+            ledger.written(batch)
+
+    def write(self, batch: Batch) -> None:
+        data = b"".join(batch.parts)
+        self.files[batch.file] = data if batch.begins else self.files[batch.file] + data
+        for segment in batch.gone:
+            del self.files[segment.number]
+
+    def read(self, broker: Broker, *, now: float, full: int) -> Ledger:
+        """Let a new broker go on with what is there."""
+        ledger = Ledger(broker, full=full)
+        for needless in ledger.read(sorted(self.files), self.files.__getitem__, now=now):
+            del self.files[needless]
+        self.save(ledger)
+        return ledger
