@@ -62,7 +62,8 @@ class Life:
             for kept in (self._topics, self._subscriptions, self._snapshots, self._progress):
                 kept.clear()
             self.segments = {other.number: other.length for other in saved.segments}
-        self._serial, self._policy_changes = saved.serial, saved.policy_changes
+        self._serial = max(self._serial, saved.serial)
+        self._policy_changes = max(self._policy_changes, saved.policy_changes)
         self._topics.update((topic.serial, topic) for topic in saved.topics)
         self._subscriptions.update((kept.uid, kept) for kept in saved.subscriptions)
         self._snapshots.update((kept.serial, kept) for kept in saved.snapshots)

@@ -12,11 +12,12 @@ class Disk:
     def __init__(self) -> None:
         self.files: dict[int, bytes] = {}
 
-    def save(self, ledger: Ledger) -> None:
-        """Write all that is to be written, and then some."""
-        while batch := ledger.next_batch():
+    def save(self, ledger: Ledger, *, most: int = 1_000) -> None:
+        """Write what has changed, and go on as long as there is more to do."""
+        while most and (batch := ledger.next_batch()):
             self.write(batch)
             ledger.written(batch)
+            most -= 1
 
     def write(self, batch: Batch) -> None:
         data = b"".join(batch.parts)

@@ -26,19 +26,21 @@ class BrokerThatRestarts(BrokerAgainstModel):
         self.disk = Disk()
         self.ledger = self.disk.read(self.broker, now=self.now, full=full)
 
-    @rule(look=st.booleans())
-    def save(self, look: bool) -> None:
-        """Write what has changed, and sometimes clear files."""
+    @rule(look=st.booleans(), most=st.integers(1, 5))
+    def save(self, look: bool, most: int) -> None:
+        """Write what has changed, and sometimes begin to clear files."""
         if look:
             self.ledger.look_after_files()
-        self.disk.save(self.ledger)
+        self.disk.save(self.ledger, most=most)
 
-    @rule(torn=st.integers(0, 60), fails=seldom)
-    def restart(self, torn: int, fails: bool) -> None:
-        """Save all, and be killed in the middle of a further write."""
+    @rule(torn=st.integers(0, 60), fails=seldom, look=st.booleans(), most=st.integers(1, 3))
+    def restart(self, torn: int, fails: bool, look: bool, most: int) -> None:
+        """Save what has changed, and be killed in the middle of a further write."""
+        if look:
+            self.ledger.look_after_files()
         if fails and (batch := self.ledger.next_batch()):
             self.ledger.failed(batch)  # none of it was written
-        self.disk.save(self.ledger)
+        self.disk.save(self.ledger, most=most)
         last = max(self.disk.files)
         if torn:
             self.disk.files[last] += os.urandom(torn) if fails else bytes(torn)
