@@ -21,6 +21,7 @@ def test_the_public_names_are_these() -> None:
         "ClosedError",
         "ConfigError",
         "Confirmation",
+        "DataDirectoryError",
         "Deduplicator",
         "DrainTimeoutError",
         "Event",

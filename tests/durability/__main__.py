@@ -23,8 +23,7 @@ async def run(rounds: int, seed: int) -> int:
         for number in range(1, rounds + 1):
             await lives.live()
             if number % 10 == 0:
-                size = sum(path.stat().st_size for path in Path(folder).iterdir()) / 2**20
-                print(f"killed {number} times, {size:,.0f} MiB in the directory", flush=True)
+                print(f"killed {number} times, {lives.size():,.0f} MiB are kept", flush=True)
         wrong = await lives.drain()
     print(*lives.figures(), sep="\n")
     print(f"{rounds} kills, {len(wrong)} wrong, {time.monotonic() - began:.0f} s")

@@ -30,7 +30,7 @@ class Lives:
         self.life = 0
         self.wrong: list[str] = []
         self._folder = folder
-        self._random = random.Random(seed)
+        self._random = random.Random(seed)  # noqa: S311 - when to kill is no secret
 
     async def live(self) -> None:
         """One life: start, check what is there, load, and a kill in the middle of it."""
@@ -87,6 +87,10 @@ class Lives:
             if process.returncode is None:
                 process.kill()
             await process.communicate()
+
+    def size(self) -> float:
+        """MiB in the directory."""
+        return sum(path.stat().st_size for path in self._folder.iterdir()) / 2**20
 
     def figures(self) -> Iterator[str]:
         """What there was, a line for each topic."""

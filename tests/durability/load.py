@@ -35,7 +35,7 @@ class Traffic:
         self.size = size
         self.record = Record(exactly_once)
         self._numbers = itertools.count()
-        self._random = random.Random(name)
+        self._random = random.Random(name)  # noqa: S311 - what to ack is no secret
 
     async def create(self, call: Call) -> None:
         await call("Publisher/CreateTopic", schema.Topic(name=self.topic))

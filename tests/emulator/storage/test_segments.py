@@ -34,7 +34,7 @@ def test_only_what_its_topic_still_keeps_is_needed() -> None:
 
     assert segment.needed({1: 5, 2: 10}.get) == whole / 4
     assert segment.needed({1: 0}.get) == whole / 2
-    assert segment.needed({}.get) == 0
+    assert segment.needed(lambda _: None) == 0
 
 
 def test_a_file_of_which_less_than_half_is_needed_is_worth_clearing() -> None:

@@ -1,0 +1,249 @@
+"""What a client was answered is there when the emulator is started again."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from google.api_core.exceptions import NotFound
+from google.iam.v1.iam_policy_pb2 import GetIamPolicyRequest, SetIamPolicyRequest
+from google.pubsub_v1 import (
+    CreateSnapshotRequest,
+    DeleteSubscriptionRequest,
+    DeleteTopicRequest,
+    DetachSubscriptionRequest,
+    GetSnapshotRequest,
+    PubsubMessage,
+    StreamingPullResponse,
+    Subscription,
+    UpdateSubscriptionRequest,
+)
+
+from pubsub_aio.emulator import EmulatorThread, VirtualClock
+from pubsub_aio.emulator.clock import START
+from tests.emulator.conformance.servers import Server, texts
+from tests.emulator.conformance.streams import Stream
+
+Start = Callable[[], contextlib.AbstractContextManager[Server]]
+
+DAY = 86_400.0
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Start:
+    """Starts an emulator with the test's own directory, at the time at which the last one ended."""
+    project = ""
+    now = START
+
+    @contextlib.contextmanager
+    def start() -> Iterator[Server]:
+        nonlocal project, now
+        clock = VirtualClock(now)
+        with EmulatorThread(clock=clock, data_dir=tmp_path / "data") as emulator:
+            server = Server("embedded", emulator.address, let_time_pass=emulator.advance)
+            server.project = project = project or server.project
+            try:
+                yield server
+            finally:
+                server.close()
+                now = clock.now()
+
+    return start
+
+
+def confirmation(stream: Stream) -> StreamingPullResponse.AcknowledgeConfirmation:
+    """Read on to the next confirmation of acks."""
+    while "acknowledge_confirmation" not in (response := stream.response()):
+        pass
+    return response.acknowledge_confirmation
+
+
+def test_settings_survive(start: Start) -> None:
+    with start() as server:
+        topic = server.create_topic(labels={"team": "shop"})
+        subscription = server.create_subscription(
+            topic, enable_message_ordering=True, ack_deadline_seconds=33, labels={"a": "b"}
+        )
+        update = UpdateSubscriptionRequest(
+            subscription=Subscription(name=subscription, ack_deadline_seconds=44),
+            update_mask={"paths": ["ack_deadline_seconds"]},
+        )
+        server.call(server.subscriber.update_subscription, update)
+        before = server.get_topic(topic), server.get_subscription(subscription)
+
+    with start() as server:
+        assert (server.get_topic(topic), server.get_subscription(subscription)) == before
+        assert before[1].ack_deadline_seconds == 44
+
+
+def test_unacked_messages_survive_as_they_were(start: Start) -> None:
+    with start() as server:
+        topic, subscription = server.create_pair()
+        server.publish(
+            topic,
+            PubsubMessage(data=b"tea", attributes={"cup": "small"}, ordering_key="table-7"),
+            "coffee",
+            "juice",
+        )
+        first, second, third = server.receive(subscription, 3)
+        server.acknowledge(subscription, second)
+
+    with start() as server:
+        again = server.receive(subscription, 2)
+
+        assert [item.message for item in again] == [first.message, third.message]
+        assert not {item.ack_id for item in again} & {item.ack_id for item in (first, third)}
+        server.acknowledge(subscription, *again)
+
+    with start() as server:
+        assert server.pull_now(subscription) == []
+
+
+def test_ids_are_not_given_twice(start: Start) -> None:
+    ids: list[str] = []
+    for life in range(4):
+        with start() as server:
+            topic = server.topic_name("orders")
+            if not life:
+                server.create_subscription(server.create_topic(name=topic))
+            ids += server.publish(topic, "a", "b")
+            server.let_time_pass(1)
+
+    assert len(set(ids)) == 8
+    assert sorted(ids, key=int) == ids
+
+
+def test_an_ack_id_of_an_earlier_life_is_an_old_one(start: Start) -> None:
+    with start() as server:
+        topic, subscription = server.create_pair()
+        server.publish(topic, "tea")
+        old = server.receive(subscription, 1)
+
+    with start() as server:
+        server.acknowledge(subscription, *old)  # accepted, and ignored
+
+        assert texts(server.receive(subscription, 1)) == ["tea"]
+
+
+def test_snapshots_survive(start: Start) -> None:
+    with start() as server:
+        topic, subscription = server.create_pair()
+        server.publish(topic, "one", "two")
+        one, _ = server.receive(subscription, 2)
+        server.acknowledge(subscription, one)
+        request = CreateSnapshotRequest(name=server.snapshot_name(), subscription=subscription)
+        snapshot = server.call(server.subscriber.create_snapshot, request)
+        server.seek(subscription, time="2100-01-01T00:00:00Z")
+        server.publish(topic, "three")
+
+    with start() as server:
+        request = GetSnapshotRequest(snapshot=snapshot.name)
+        assert server.call(server.subscriber.get_snapshot, request) == snapshot
+        server.seek(subscription, snapshot=snapshot.name)
+
+        assert texts(server.receive(subscription, 2)) == ["two", "three"]
+
+
+def test_what_was_deleted_stays_deleted(start: Start) -> None:
+    with start() as server:
+        topic, subscription = server.create_pair()
+        orphan = server.create_subscription(topic)
+        server.publish(topic, "tea")
+        request = DeleteSubscriptionRequest(subscription=subscription)
+        server.call(server.subscriber.delete_subscription, request)
+        server.call(server.publisher.delete_topic, DeleteTopicRequest(topic=topic))
+
+    with start() as server:
+        with server.refuses(NotFound):
+            server.get_subscription(subscription)
+        with server.refuses(NotFound):
+            server.get_topic(topic)
+        assert server.get_subscription(orphan).topic == "_deleted-topic_"
+        assert texts(server.receive(orphan, 1)) == ["tea"]
+        # The next topic of that name is another one.
+        server.create_topic(name=topic)
+        assert server.get_subscription(orphan).topic == "_deleted-topic_"
+
+
+def test_a_detached_subscription_stays_detached(start: Start) -> None:
+    with start() as server:
+        topic, subscription = server.create_pair()
+        request = DetachSubscriptionRequest(subscription=subscription)
+        server.call(server.publisher.detach_subscription, request)
+
+    for _ in range(2):
+        with start() as server:
+            assert server.get_subscription(subscription).detached
+            server.publish(topic, "tea")
+
+
+@pytest.mark.parametrize("kind", ["topic", "subscription"])
+def test_policies_survive(start: Start, kind: str) -> None:
+    with start() as server:
+        topic, subscription = server.create_pair()
+        resource = topic if kind == "topic" else subscription
+        binding = {"role": "roles/pubsub.viewer", "members": ["user:ann@example.com"]}
+        request = SetIamPolicyRequest(resource=resource, policy={"bindings": [binding]})
+        policy = server.call(server.publisher.set_iam_policy, request)
+
+    with start() as server:
+        asked = GetIamPolicyRequest(resource=resource)
+        assert server.call(server.publisher.get_iam_policy, asked) == policy
+        changed = SetIamPolicyRequest(resource=resource, policy={"etag": policy.etag})
+        assert server.call(server.publisher.set_iam_policy, changed).etag != policy.etag
+
+
+def test_retained_messages_survive(start: Start) -> None:
+    with start() as server:
+        topic = server.create_topic(message_retention_duration=timedelta(hours=1))
+        early = server.create_subscription(topic, retain_acked_messages=True)
+        server.publish(topic, "tea")
+        server.acknowledge(early, *server.receive(early, 1))
+
+    with start() as server:
+        late = server.create_subscription(topic)
+        for subscription in (early, late):
+            server.seek(subscription, time="2000-01-01T00:00:00Z")
+            assert texts(server.receive(subscription, 1)) == ["tea"]
+
+    with start() as server:
+        server.let_time_pass(7 * DAY + 1)
+        server.seek(early, time="2000-01-01T00:00:00Z")
+        assert server.pull_now(early) == []
+
+
+def test_a_subscription_expires_by_the_time_of_both_lives(start: Start) -> None:
+    with start() as server:
+        topic = server.create_topic()
+        policy = {"ttl": timedelta(days=2)}
+        idle = server.create_subscription(topic, expiration_policy=policy)
+        busy = server.create_subscription(topic, expiration_policy=policy)
+        server.let_time_pass(DAY)
+        server.pull_now(busy)
+        server.let_time_pass(DAY / 2)
+
+    with start() as server:
+        server.let_time_pass(DAY * 0.6)
+        with server.refuses(NotFound):
+            server.get_subscription(idle)
+        assert server.get_subscription(busy)
+
+
+def test_exactly_once_refuses_ids_of_an_earlier_life(start: Start) -> None:
+    with start() as server:
+        topic, subscription = server.create_pair(enable_exactly_once_delivery=True)
+        server.publish(topic, "tea")
+        with server.stream(subscription) as stream:
+            old = stream.messages(1)
+
+    with start() as server, server.stream(subscription) as stream:
+        new = stream.messages(1)
+        stream.acknowledge(*old)
+        refused = confirmation(stream)
+        stream.acknowledge(*new)
+
+        assert list(refused.invalid_ack_ids) == [old[0].ack_id]
+        assert list(confirmation(stream).ack_ids) == [new[0].ack_id]
