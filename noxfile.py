@@ -79,6 +79,13 @@ def crash(session: nox.Session) -> None:
     session.run("python", "-m", "tests.crash", *session.posargs)
 
 
+@nox.session
+def durability(session: nox.Session) -> None:
+    """Kill an emulator with a data directory over and over, under load: `nox -s durability`."""
+    session.install("-e", ".[emulator]")
+    session.run("python", "-m", "tests.durability", *session.posargs)
+
+
 def _brief_jvms(session: nox.Session) -> dict[str, str]:
     """Settings for the dozens of JVMs that run for a few seconds each."""
     classes = Path(session.virtualenv.location, "spark.jsa").resolve()

@@ -15,7 +15,8 @@ import time
 from collections.abc import Iterator
 from statistics import median
 
-from tests.bench.load import Load
+from tests.bench.durable import durable
+from tests.bench.load import Load, traffic
 from tests.bench.report import Figure, plot
 from tests.bench.servers import GOOGLE, OURS, Server, commands, running
 
@@ -39,6 +40,7 @@ def main() -> None:
         figures += backlog(ours, options.rounds)
         figures += breadth(ours, options.rounds)
     figures += residue()
+    figures += durable(options.rounds)
     print()
     for figure in figures:
         print(figure)
@@ -151,16 +153,6 @@ def residue() -> Iterator[Figure]:
                     before = server.memory()
             left.append(server.memory() - before)
     yield Figure("left behind by 1,000,000 messages", left, 10, " MiB", at_least=False)
-
-
-@contextlib.contextmanager
-def traffic(load: Load) -> Iterator[tuple[str, str]]:
-    """A topic and a subscription for a while."""
-    topic, subscription = load.create()
-    try:
-        yield topic, subscription
-    finally:
-        load.delete(topic, subscription)
 
 
 if __name__ == "__main__":

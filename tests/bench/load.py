@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import queue
 import time
@@ -103,6 +104,16 @@ class Load:
             acked = schema.AcknowledgeRequest(subscription=subscription, ack_ids=ids)
             self._call("Subscriber/Acknowledge", acked)
             received += len(ids)
+
+
+@contextlib.contextmanager
+def traffic(load: Load) -> Iterator[tuple[str, str]]:
+    """A topic and a subscription for a while."""
+    topic, subscription = load.create()
+    try:
+        yield topic, subscription
+    finally:
+        load.delete(topic, subscription)
 
 
 def _until_none(requests: queue.SimpleQueue[bytes | None]) -> Iterator[bytes]:

@@ -67,8 +67,8 @@ def _google_jar() -> Path | None:
 
 
 @contextlib.contextmanager
-def running(name: str) -> Iterator[Server]:
-    """Start a server on a free port; ends it afterwards."""
+def running(name: str, *options: str) -> Iterator[Server]:
+    """Start a server on a free port, with these options; ends it afterwards."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -76,7 +76,7 @@ def running(name: str) -> Iterator[Server]:
     arguments = [f"{option}={port}"] if option.startswith("--") else [option, str(port)]
     began = time.perf_counter()
     process = subprocess.Popen(
-        [*head, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [*head, *arguments, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
         _first_call(f"127.0.0.1:{port}", process)
