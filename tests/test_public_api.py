@@ -49,6 +49,8 @@ def test_the_public_names_are_these() -> None:
         "ReconnectError",
         "RetryPolicy",
         "Scheduler",
+        "SeedError",
+        "SeedMistake",
         "ServiceError",
         "Setting",
         "SettleError",

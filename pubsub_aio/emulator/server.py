@@ -7,11 +7,13 @@ import contextlib
 import ipaddress
 import logging
 import math
+import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -28,6 +30,7 @@ from pubsub_aio.emulator.status import Code, StatusError
 
 if TYPE_CHECKING:
     from pubsub_aio.emulator.front import Front
+    from pubsub_aio.emulator.seeds.sowing import Seeded
     from pubsub_aio.emulator.subscriptions import Subscription
 
 log = logging.getLogger("pubsub_aio.emulator")
@@ -71,6 +74,8 @@ class Emulator:
         delivery_lag: Seconds of real time between a publish and its delivery.
         instance: A number that is part of every ack id, so that one emulator's are not another's;
             a random one if none is given.
+        seed: A file of topics, subscriptions and schemas that are there from the start; if no
+            project is given, it is the one that the file names.
     """
 
     def __init__(
@@ -79,13 +84,18 @@ class Emulator:
         host: str = "127.0.0.1",
         port: int = 0,
         clock: Clock | None = None,
-        project: str = PROJECT,
+        project: str | None = None,
         history: int = HISTORY,
         stream_life: float = STREAM_LIFE,
         delivery_lag: float = DELIVERY_LAG,
         instance: int | None = None,
+        seed: str | os.PathLike[str] | None = None,
     ) -> None:
-        self.project = project
+        self.project = project or PROJECT
+        self.seeded: Seeded | None = None
+        """What became of the seed file that it was started with."""
+        self._seed = seed
+        self._project_given = project
         self.clock: Clock = clock or SystemClock()
         self._host = host
         self._port = port
@@ -104,6 +114,9 @@ class Emulator:
     # Life
 
     async def __aenter__(self) -> Self:
+        if self._seed is not None:
+            self.seeded = self.load_seed(self._seed, project=self._project_given)
+            self.project = self.seeded.project
         self.faults.attach(await self._open())
         self._started = True
         self._set_timer()
@@ -300,6 +313,26 @@ class Emulator:
             message_id = self._broker.publish(name, bodies, now=self.clock.now())
         self._wake()
         return str(message_id)
+
+    def load_seed(self, path: str | os.PathLike[str], *, project: str | None = None) -> Seeded:
+        """Have everything here that a seed file wants; messages are kept.
+
+        Args:
+            path: The file.
+            project: The project of the short names in it, whatever the file says. If none is given,
+                it is the file's, or else the emulator's.
+
+        Raises:
+            SeedError: There are mistakes in the file; nothing was done.
+        """
+        from pubsub_aio.emulator.seeds.reading import read_seed
+        from pubsub_aio.emulator.seeds.sowing import sow
+
+        seed = read_seed(Path(path), project=project, default_project=self.project)
+        try:
+            return sow(seed, self._broker, now=self.clock.now())
+        finally:
+            self._wake()
 
     def delete_project(self) -> None:
         """Delete every topic, subscription and snapshot of the project."""
