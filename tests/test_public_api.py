@@ -112,13 +112,16 @@ def test_the_public_names_are_these() -> None:
         "Delivery",
         "Emulator",
         "EmulatorThread",
+        "Export",
         "Faults",
         "Modack",
         "OpenStream",
         "PublishedMessage",
+        "Seeded",
         "Stall",
         "SystemClock",
         "VirtualClock",
+        "export_seed",
     ]
 
 

@@ -30,7 +30,7 @@ from pubsub_aio.emulator.status import Code, StatusError
 
 if TYPE_CHECKING:
     from pubsub_aio.emulator.front import Front
-    from pubsub_aio.emulator.seeds.sowing import Seeded
+    from pubsub_aio.emulator.seeds import Seeded
     from pubsub_aio.emulator.subscriptions import Subscription
 
 log = logging.getLogger("pubsub_aio.emulator")

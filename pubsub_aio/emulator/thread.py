@@ -18,7 +18,7 @@ from pubsub_aio.emulator.server import Emulator, OpenStream
 from pubsub_aio.emulator.service import DELIVERY_LAG
 
 if TYPE_CHECKING:
-    from pubsub_aio.emulator.seeds.sowing import Seeded
+    from pubsub_aio.emulator.seeds import Seeded
 
 T = TypeVar("T")
 P = ParamSpec("P")

@@ -1,13 +1,30 @@
 """Topics, subscriptions and schemas from a file, and back into one.
 
-A file is read (`reading`, on `tree` and `fields`) as what it wants, that is rehearsed on a broker of
-its own (`rehearsal`), compared with what is there (`planning`) and done (`sowing`). The other way, a
-running emulator is asked over REST (`survey`) and its answers are written as a file (`writing`).
+A file is read (`reading`, on `tree` and `fields`) as what it wants. That is rehearsed on a broker
+of its own (`rehearsal`), compared with what is there (`planning`) and done (`sowing`). The other
+way, a running emulator is asked over REST (`survey`) and its answers are written (`writing`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Seeded:
+    """What became of a seed file: the full names of its topics, subscriptions and schemas.
+
+    Attributes:
+        project: The project of the short names in it.
+        created: Those that were not there.
+        changed: Those that were there with other settings.
+        unchanged: Those that were there as the file wants them.
+    """
+
+    project: str
+    created: tuple[str, ...]
+    changed: tuple[str, ...]
+    unchanged: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

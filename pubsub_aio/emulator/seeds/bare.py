@@ -24,6 +24,8 @@ OUTPUT_ONLY = frozenset(
 )
 """Fields, of any message, that are only told."""
 
+_PUSH_VERSION = "x-goog-version"
+
 
 def bare(config: Config) -> Config:
     """A copy with what somebody set, and nothing else."""
@@ -54,6 +56,8 @@ def _clear_defaults(config: schema.Subscription) -> None:
     expiration = schema.ExpirationPolicy(ttl=_seconds(settings.DEFAULT_EXPIRATION))
     if config.expiration_policy == expiration:
         config.ClearField("expiration_policy")
+    if config.push_config.attributes.get(_PUSH_VERSION) == "v1":
+        del config.push_config.attributes[_PUSH_VERSION]
     if config.push_config == schema.PushConfig():
         config.ClearField("push_config")
     # Looking at a field that is not there would not set it, but clearing one in it would.

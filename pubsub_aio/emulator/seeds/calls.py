@@ -72,11 +72,24 @@ class Calls:
                 return revisions[::-1]
 
     def policy(self, resource: str) -> schema.Policy | None:
-        """The policy of a resource, if that is there."""
+        """The policy of a resource, if that is there, or of a project."""
+        if is_project(resource):
+            raise not_yet("the policy of a project")
         request = schema.GetIamPolicyRequest(resource=resource)
         request.options.requested_policy_version = SHOW_CONDITIONS
         found: schema.Policy | None = self.find("GetIamPolicy", request)
         return found
+
+    def set_policy(self, resource: str, policy: schema.Policy) -> None:
+        """Set the policy of a resource, or of a project."""
+        if is_project(resource):
+            raise not_yet("the policy of a project")
+        self("SetIamPolicy", schema.SetIamPolicyRequest(resource=resource, policy=policy))
+
+
+def is_project(resource: str) -> bool:
+    """Whether it is `projects/P` and not something in it."""
+    return resource.count("/") == 1
 
 
 def create_schema(revision: schema.Schema) -> schema.CreateSchemaRequest:

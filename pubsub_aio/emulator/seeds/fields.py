@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from google.protobuf import json_format
 
@@ -80,15 +80,18 @@ class SettingsReader:
         """Set the fields of `message`, which is what stands at `field`."""
         path = joined(settings.path, field) if field else settings.path
         if not isinstance(node, Mapping):
-            self._mistakes.add(node, path, f"must be settings, each a line `name: value`{_not(node)}")
+            self._mistakes.add(
+                node, path, f"must be settings, each a line `name: value`{_not(node)}"
+            )
             return
-        fields = _fields_of(message.DESCRIPTOR)
+        kind = cast("Descriptor", message.DESCRIPTOR)
+        fields = _fields_of(kind)
         given: dict[str, str] = {}
         for key, value in node.entries:
             if key.text in without:
                 continue
             below = joined(path, key.text)
-            found = self._field(message.DESCRIPTOR, fields, key, below, without)
+            found = self._field(kind, fields, key, below, without)
             if found is None or (isinstance(value, Scalar) and value.is_null):
                 continue
             oneof = found.containing_oneof
@@ -165,7 +168,7 @@ class SettingsReader:
         for key, text in value.entries:
             if not isinstance(text, Scalar) or text.is_null:
                 what = 'must be a text; "" is an empty one'
-                self._mistakes.add(text, joined(path, key.text), what)
+                self._mistakes.add(key, joined(path, key.text), what)
             else:
                 texts[key.text] = text.text
 
@@ -205,7 +208,7 @@ class SettingsReader:
         if not isinstance(value, Mapping):
             self._mistakes.add(value, path, f"must be names with a value each{_not(value)}")
             return None
-        struct = schema.message_class("google.protobuf.Struct")()
+        struct: Message = schema.message_class("google.protobuf.Struct")()
         json_format.ParseDict(scalars.plain(value), struct, descriptor_pool=schema.pool)
         return struct
 

@@ -19,10 +19,12 @@ class Spot(Protocol):
     """Something that stands in the file."""
 
     @property
-    def line(self) -> int: ...
+    def line(self) -> int:
+        """Its line, from one."""
 
     @property
-    def column(self) -> int: ...
+    def column(self) -> int:
+        """Its column, from one."""
 
 
 class Mistakes:
@@ -36,10 +38,15 @@ class Mistakes:
         self.file = file
         self._found: dict[tuple[int, int, str], SeedMistake] = {}  # one for each place
 
+    def __len__(self) -> int:
+        return len(self._found)
+
     def add(self, at: Spot | None, path: str, what: str) -> None:
         """Note a mistake; without a place it is about the file itself."""
         line, column = (at.line, at.column) if at else (0, 0)
-        self._found.setdefault((line, column, path), SeedMistake(self.file, line, column, path, what))
+        self._found.setdefault(
+            (line, column, path), SeedMistake(self.file, line, column, path, what)
+        )
         if len(self._found) >= MOST_GATHERED:
             self.tell()
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pubsub_aio._wire import schema
@@ -25,8 +26,7 @@ _CONSTANT = "is {} where it is there already, and cannot be changed: delete that
 class Step:
     """One call that has to be made."""
 
-    rpc: str
-    request: Message
+    run: Callable[[], object]
     resource: str
     settings: Settings
 
@@ -108,8 +108,9 @@ class Planner:
         wanted = settings.message
         assert isinstance(wanted, schema.Policy)  # noqa: S101 - for the type checker
         if _bindings(there or schema.Policy()) != _bindings(wanted):
-            request = schema.SetIamPolicyRequest(resource=resource, policy=wanted)
-            self._add("SetIamPolicy", request, resource, settings)
+            self.steps.append(
+                Step(partial(self._real.set_policy, resource, wanted), resource, settings)
+            )
 
     def _changed(
         self, there: Message, wanted: Message, settings: Settings, mutable: frozenset[str]
@@ -128,7 +129,7 @@ class Planner:
         self._seed.mistakes.add(settings.place(field), path, _CONSTANT.format(shown[:300]))
 
     def _add(self, rpc: str, request: Message, resource: str, settings: Settings) -> None:
-        self.steps.append(Step(rpc, request, resource, settings))
+        self.steps.append(Step(partial(self._real, rpc, request), resource, settings))
 
 
 def _schema_of(settings: Settings) -> schema.Schema:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +32,9 @@ class Seed:
     subscriptions: dict[str, Settings] = field(default_factory=dict)
     policies: dict[str, Settings] = field(default_factory=dict)
     """By the resource that they are of."""
+
+    broken: set[str] = field(default_factory=set)
+    """Schemas of which it is known already that they cannot be as they are."""
 
 
 def read_seed(path: Path, *, project: str | None, default_project: str) -> Seed:
@@ -103,7 +106,7 @@ class _Reader:
     # Kinds
 
     def _schema(self, name: Scalar, given: Node, path: str) -> None:
-        full = self._full(name.text, "schemas")
+        full, before = self._full(name.text, "schemas"), len(self._mistakes)
         settings = Settings(schema.Schema(name=full), path, name)
         self._settings.read(settings, given, without=("iam", "revisions"))
         self._infer_type(settings, given)
@@ -111,8 +114,10 @@ class _Reader:
         several = given.get("revisions") if isinstance(given, Mapping) else None
         if several is not None:
             revisions = self._revisions(settings, several)
-        if revisions and self._is_new(full, self.seed.schemas, name, path):
+        if self._is_new(full, self.seed.schemas, name, path):
             self.seed.schemas[full] = revisions
+        if len(self._mistakes) > before:
+            self.seed.broken.add(full)
         self._policy_in(given, full, path)
 
     def _infer_type(self, settings: Settings, given: Node) -> None:
@@ -239,7 +244,7 @@ class _Reader:
     def _full(self, name: str, kind: str) -> str:
         return name if "/" in name else f"projects/{self.seed.project}/{kind}/{name}"
 
-    def _is_new(self, full: str, known: dict[str, object], name: Scalar, path: str) -> bool:
+    def _is_new(self, full: str, known: Container[str], name: Scalar, path: str) -> bool:
         if full in known:
             self._mistakes.add(name, path, f"{full} is given twice: leave one of them out")
         return full not in known

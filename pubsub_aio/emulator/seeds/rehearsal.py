@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from pubsub_aio._wire import schema
@@ -39,12 +40,13 @@ class Rehearsal:
         """The broker on which everything is there as it would be."""
         self._seed = seed
         self._real = real
-        self._refused: set[str] = set()
+        self._refused = set(seed.broken)
 
     def run(self) -> None:
         """Create everything, in an order in which it can be."""
         for name, revisions in self._seed.schemas.items():
-            self._schema(name, revisions)
+            if name not in self._refused:
+                self._schema(name, revisions)
         for name, settings in self._seed.topics.items():
             self._topic(name, settings)
         for name, settings in self._seed.subscriptions.items():
@@ -92,10 +94,9 @@ class Rehearsal:
 
     def _policy(self, resource: str, settings: Settings) -> None:
         policy = _copy(settings.message)
+        assert isinstance(policy, schema.Policy)  # noqa: S101 - for the type checker
         try:
-            self.calls(
-                "SetIamPolicy", schema.SetIamPolicyRequest(resource=resource, policy=policy)
-            )
+            self.calls.set_policy(resource, policy)
         except StatusError as refusal:
             self._tell(settings, refusal)
 
@@ -104,10 +105,10 @@ class Rehearsal:
     def _has_topic(self, settings: Settings, field: str, name: str) -> bool:
         """Whether the topic is there now; a mistake is noted if it should not be."""
         if name not in self._seed.topics:
-            why = self._missing("GetTopic", schema.GetTopicRequest(topic=name), name)
+            request = schema.GetTopicRequest(topic=name)
+            why = self._missing("GetTopic", request, name, self._seed.topics)
             if why:
-                near = nearest(id_of(name), map(id_of, self._seed.topics))
-                self._note(settings, field, f"{why}{near}")
+                self._note(settings, field, why)
             self._stand_in(name)
         return self.calls.broker.topics.get(name) is not None
 
@@ -115,10 +116,10 @@ class Rehearsal:
         """The same for a schema."""
         if name in self._seed.schemas:
             return name not in self._refused
-        why = self._missing("GetSchema", schema.GetSchemaRequest(name=name), name)
+        request = schema.GetSchemaRequest(name=name)
+        why = self._missing("GetSchema", request, name, self._seed.schemas)
         if why:
-            near = nearest(id_of(name), map(id_of, self._seed.schemas))
-            self._note(settings, "schema_settings.schema", f"{why}{near}")
+            self._note(settings, "schema_settings.schema", why)
             return False
         if not self.calls.revisions(name):
             first, *others = self._real.revisions(name)
@@ -127,13 +128,14 @@ class Rehearsal:
                 self.calls("CommitSchema", commit_schema(_copy(other)))
         return True
 
-    def _missing(self, rpc: str, request: Message, name: str) -> str:
+    def _missing(self, rpc: str, request: Message, name: str, known: Iterable[str]) -> str:
         """Why there is no such thing where the seed goes; empty if there is."""
         try:
             self._real(rpc, request)
         except StatusError as refusal:
             if refusal.code == Code.NOT_FOUND:
-                return f"{name} is neither in this file nor in the emulator"
+                near = nearest(id_of(name), map(id_of, known))
+                return f"{name} is neither in this file nor in the emulator{near}"
             return _why(refusal)[1]
         return ""
 

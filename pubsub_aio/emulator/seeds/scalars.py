@@ -98,7 +98,7 @@ def _integer(field: Field, text: str) -> int:
 
 
 def _enum(field: Field, text: str) -> int:
-    known = field.enum_type.values_by_name
+    known = field.enum_type.values_by_name if field.enum_type else {}
     value = known.get(text) or known.get(text.upper())
     if value is None:
         names = [name for name, value in known.items() if value.number]

@@ -5,9 +5,9 @@ Pure, as the broker is: it is told the time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pubsub_aio.emulator.seeds import Seeded
 from pubsub_aio.emulator.seeds.calls import Calls
 from pubsub_aio.emulator.seeds.planning import Planner
 from pubsub_aio.emulator.seeds.rehearsal import Rehearsal
@@ -17,23 +17,6 @@ from pubsub_aio.errors import SeedError, SeedMistake
 if TYPE_CHECKING:
     from pubsub_aio.emulator.broker import Broker
     from pubsub_aio.emulator.seeds.reading import Seed
-
-
-@dataclass(frozen=True, slots=True)
-class Seeded:
-    """What became of a seed file: the full names of its topics, subscriptions and schemas.
-
-    Attributes:
-        project: The project of the short names in it.
-        created: Those that were not there.
-        changed: Those that were there with other settings.
-        unchanged: Those that were there as the file wants them.
-    """
-
-    project: str
-    created: tuple[str, ...]
-    changed: tuple[str, ...]
-    unchanged: tuple[str, ...]
 
 
 def sow(seed: Seed, broker: Broker, *, now: float) -> Seeded:
@@ -51,7 +34,7 @@ def sow(seed: Seed, broker: Broker, *, now: float) -> Seeded:
     seed.mistakes.tell()
     for step in planner.steps:
         try:
-            real(step.rpc, step.request)
+            step.run()
         except StatusError as refusal:
             at, file = step.settings.at, seed.mistakes.file
             told = SeedMistake(file, at.line, at.column, step.settings.path, str(refusal))

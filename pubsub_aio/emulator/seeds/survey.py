@@ -6,7 +6,7 @@ import http.client
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import quote, urlencode
 
 from google.protobuf import json_format
@@ -70,7 +70,7 @@ class _Surveyor:
             self._add_subscription(_parsed(schema.Subscription, item))
         for name in self._schema_names(parent):
             self._add_schema(name)
-        for resource in [*found.schemas, *found.topics, *found.subscriptions, parent]:
+        for resource in [*found.schemas, *found.topics, *found.subscriptions]:
             self._add_policy(resource)
         for item in self._rest.pages(f"{parent}/snapshots", "snapshots"):
             found.left_out.append(f"{item['name']}: a snapshot is of messages")
@@ -96,8 +96,10 @@ class _Surveyor:
             why = "it is detached" if config.detached else "its topic was deleted"
             self._leave_out(f"{config.name}: {why}")
             return
+        if not self._has_topic(config.topic):
+            self._leave_out(f"{config.name}: {config.topic} is not there")
+            return
         self._found.subscriptions[config.name] = config
-        self._has_topic(config.topic)
         dead = config.dead_letter_policy.dead_letter_topic
         if dead and not self._has_topic(dead):
             self._leave_out(f"{config.name}: its dead_letter_policy, whose topic was deleted")
@@ -144,7 +146,7 @@ class _Rest:
         except http.client.InvalidURL as error:
             raise self._silent(error) from error
 
-    def __enter__(self) -> _Rest:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -154,8 +156,9 @@ class _Rest:
         """What is listed there, on all pages."""
         token = ""
         for _ in range(_MAX_PAGES):
-            more = {"pageSize": str(_PAGE), "pageToken": token} if token else {"pageSize": str(_PAGE)}
-            page = self._get(path, **query, **more)
+            if token:
+                query["pageToken"] = token
+            page = self._get(path, pageSize=str(_PAGE), **query)
             yield from page.get(of, ())
             token = page.get("nextPageToken", "")
             if not token:
@@ -186,6 +189,7 @@ class _Rest:
 
     def _silent(self, error: Exception) -> UnavailableError:
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        why = " ".join(str(why).split())[:200]
         what = f"no emulator answers at {self._address} ({why}): start one, or name its address"
         return UnavailableError("UNAVAILABLE", what)
 

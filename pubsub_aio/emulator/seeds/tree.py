@@ -157,7 +157,9 @@ class _Builder:
         node = self._anchors.get(name)
         if node is None:
             inside = any(opened.anchor == name for opened in self._open)
-            why = "stands inside of what it repeats" if inside else "repeats nothing: no such anchor"
+            why = (
+                "stands inside of what it repeats" if inside else "repeats nothing: no such anchor"
+            )
             raise self._mistakes.stop(place, self._path(), f"the alias *{name} {why}")
         self._weigh(node.weight, place)
         self._add(node)
@@ -248,4 +250,4 @@ class _Builder:
 
 def _place(event: yaml.Event) -> Node:
     mark = event.start_mark
-    return Node(mark.line + 1, mark.column + 1)
+    return Node(mark.line + 1, mark.column + 1) if mark else Node(1, 1)

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
     from pubsub_aio.emulator.seeds.survey import Survey
 
+_OTHER_BREAKS = set("\r\x85\u2028\u2029")
 _HEAD = """\
 # Written by `pubsub-aio emulator export`, read by `pubsub-aio emulator --seed`.
 # Left out: what has its default; messages, snapshots, detached subscriptions and those of deleted
-# topics, ids of schema revisions.
+# topics, ids of schema revisions, IAM bindings of the project.
 """
 
 
@@ -37,6 +38,8 @@ def as_text(found: Survey) -> str:
 
     def text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
         style = "|" if "\n" in value else None
+        if _OTHER_BREAKS & set(value):
+            style = '"'  # elsewhere YAML takes each for a line's end
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
     def nothing(dumper: yaml.SafeDumper, _: None) -> yaml.Node:
@@ -55,14 +58,15 @@ def as_text(found: Survey) -> str:
 class _Writer:
     def __init__(self, found: Survey) -> None:
         self._found = found
+        self._below: dict[str, list[schema.Subscription]] = {}
+        for _, subscription in sorted(found.subscriptions.items()):
+            self._below.setdefault(subscription.topic, []).append(subscription)
 
     def file(self) -> dict[str, Any]:
         """The whole file as plain values."""
         found = self._found
-        project = f"projects/{found.project}"
         sections = {
             "project": found.project,
-            "iam": self._iam(project),
             "schemas": {
                 self._short(name): self._schema(name, revisions)
                 for name, revisions in sorted(found.schemas.items())
@@ -74,14 +78,14 @@ class _Writer:
         }
         return {key: value for key, value in sections.items() if value}
 
-    def _schema(self, name: str, revisions: list[schema.Schema]) -> dict[str, Any] | None:
+    def _schema(self, name: str, revisions: list[schema.Schema]) -> dict[str, Any]:
         kind = schema.Schema.Type.Name(revisions[-1].type_)
         texts = [revision.definition for revision in revisions]
         if len(texts) == 1:
-            written: dict[str, Any] = {"type": kind, "definition": texts[0]}
+            given: dict[str, Any] = {"type": kind, "definition": texts[0]}
         else:
-            written = {"type": kind, "revisions": [{"definition": text} for text in texts]}
-        return written | self._iam_of(name)
+            given = {"type": kind, "revisions": [{"definition": text} for text in texts]}
+        return given | self._iam_of(name)
 
     def _topic(self, topic: schema.Topic) -> dict[str, Any] | None:
         config = bare(topic)
@@ -89,9 +93,8 @@ class _Writer:
         if config.schema_settings.schema:
             config.schema_settings.schema = self._short(config.schema_settings.schema)
         below = {
-            self._short(name): self._subscription(subscription)
-            for name, subscription in sorted(self._found.subscriptions.items())
-            if subscription.topic == topic.name
+            self._short(subscription.name): self._subscription(subscription)
+            for subscription in self._below.get(topic.name, ())
         }
         subscriptions = {"subscriptions": below} if below else {}
         return (plain(config) | self._iam_of(topic.name) | subscriptions) or None
@@ -106,18 +109,14 @@ class _Writer:
         return (plain(config) | self._iam_of(subscription.name)) or None
 
     def _iam_of(self, resource: str) -> dict[str, Any]:
-        given = self._iam(resource)
-        return {"iam": given} if given else {}
-
-    def _iam(self, resource: str) -> dict[str, Any] | None:
         policy = self._found.policies.get(resource)
         if policy is None:
-            return None
+            return {}
         bindings = sorted(policy.bindings, key=lambda b: (b.role, b.condition.title, str(b)))
         roles = {binding.role: sorted(binding.members) for binding in bindings}
         if len(roles) < len(bindings) or any(b.HasField("condition") for b in bindings):
-            return {"bindings": [plain(binding) for binding in bindings]}
-        return roles
+            return {"iam": {"bindings": [plain(binding) for binding in bindings]}}
+        return {"iam": roles}
 
     def _short(self, name: str) -> str:
         """A name without its project, if that is the file's."""
@@ -128,9 +127,8 @@ class _Writer:
 def plain(message: Message) -> dict[str, Any]:
     """The fields that are set, as they are written in a file."""
     return {
-        field.name.rstrip("_"): _value(field, value) for field, value in sorted(
-            message.ListFields(), key=lambda item: item[0].name
-        )
+        field.name.rstrip("_"): _value(field, value)
+        for field, value in sorted(message.ListFields(), key=lambda item: item[0].name)
     }
 
 
