@@ -16,8 +16,8 @@ PUBSUB_EMULATOR_HOST, PUBSUB_PROJECT_ID and GOOGLE_CLOUD_PROJECT to it, and rest
 
         pubsub_virtual_time(scenario)
 
-The ini option `pubsub_emulator_seed` names seed files: what they want is there in each test that has
-`pubsub_emulator` or `pubsub_emulator_virtual`, in the test's own project.
+The ini option `pubsub_emulator_seed` names seed files: what they want is there in each test that
+has `pubsub_emulator` or `pubsub_emulator_virtual`, in the test's own project.
 """
 
 from __future__ import annotations

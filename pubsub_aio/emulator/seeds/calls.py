@@ -60,9 +60,7 @@ class Calls:
         revisions: list[schema.Schema] = []
         token = ""
         while True:
-            request = schema.ListSchemaRevisionsRequest(
-                name=name, view=schema.SchemaView.FULL, page_token=token
-            )
+            request = schema.ListSchemaRevisionsRequest(name=name, view="FULL", page_token=token)
             page = self.find("ListSchemaRevisions", request)
             if page is None:
                 return []

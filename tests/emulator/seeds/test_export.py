@@ -158,6 +158,43 @@ def test_what_cannot_be_in_a_file_is_told(tmp_path: Path) -> None:
     assert export.count == 2
 
 
+@pytest.mark.skipif("CreateSchema" not in HANDLERS, reason="the emulator has no schemas yet")
+def test_schemas_are_exported_with_their_revisions(tmp_path: Path) -> None:
+    text = """\
+        project: shop
+        schemas:
+          coffee:
+            type: AVRO
+            definition: |
+              {
+                "type": "record", "name": "Coffee",
+                "fields": [{"name": "cups", "type": "int"}]
+              }
+          order:
+            type: AVRO
+            revisions:
+            - definition: '{"type": "record", "name": "Order", "fields": []}'
+            - definition: '{"type": "record", "name": "Order", "fields": [{"name": "dish", "type":
+                "string"}]}'
+        topics:
+          orders:
+            schema_settings:
+              encoding: JSON
+              schema: order
+        """
+    path = tmp_path / "pubsub.yaml"
+    path.write_text(textwrap.dedent(text))
+    with EmulatorThread(seed=path) as emulator:
+        export = export_seed(emulator.address, "shop")
+    path.write_text(export.text)
+    with EmulatorThread(seed=path) as emulator:
+        assert exported(emulator) == export.text
+
+    joined = textwrap.dedent(text).replace('"type":\n        "string"', '"type": "string"')
+    assert body(export.text) == joined
+    assert export.count == 3
+
+
 def test_all_pages_are_read(tmp_path: Path) -> None:
     path = tmp_path / "pubsub.yaml"
     names = [f"topic-{number:04}" for number in range(1_205)]

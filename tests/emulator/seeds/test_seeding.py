@@ -443,9 +443,7 @@ def test_a_definition_that_is_refused_is_a_mistake_and_its_topic_is_not(path: Pa
 
 
 def revisions(emulator: EmulatorThread) -> list[str]:
-    request = schema.ListSchemaRevisionsRequest(
-        name="projects/shop/schemas/order", view=schema.SchemaView.FULL
-    )
+    request = schema.ListSchemaRevisionsRequest(name="projects/shop/schemas/order", view="FULL")
     broker = emulator._emulator._broker
     found = emulator.call(lambda: HANDLERS["ListSchemaRevisions"](broker, request, 0))
     assert isinstance(found, schema.ListSchemaRevisionsResponse)
