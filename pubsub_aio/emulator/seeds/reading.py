@@ -210,7 +210,8 @@ class _Reader:
         texts = [item.text for item in items if isinstance(item, Scalar) and not item.is_null]
         if len(texts) < len(items):
             what = "must be a list of members, such as user:me@example.com"
-            self._mistakes.add(members, joined(settings.path, role.text), what)
+            at = role if isinstance(members, Scalar) else members
+            self._mistakes.add(at, joined(settings.path, role.text), what)
             return
         place = f"bindings[{len(policy.bindings)}]"
         settings.places |= {place: role, f"{place}.members": members}

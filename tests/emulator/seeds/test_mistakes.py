@@ -1,13 +1,14 @@
 """What is wrong in a seed file: told with its line, all at once, and nothing is done."""
 
 import re
+import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
-from pubsub_aio.emulator import EmulatorThread
-from pubsub_aio.errors import SeedError
+from pubsub_aio.emulator import EmulatorThread, export_seed
+from pubsub_aio.errors import MissingExtraError, SeedError
 
 
 def told(tmp_path: Path, text: str | bytes, name: str = "pubsub.yaml") -> list[str]:
@@ -159,7 +160,7 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(tmp_path: Path) 
         ),
         # IAM
         ("topics: {one: {iam: [a]}}", "1:21: topics.one.iam: must be roles with a list of members"),
-        ("topics: {one: {iam: {roles/x: }}}", "1:31: topics.one.iam.roles/x: must be a list of m"),
+        ("topics: {one: {iam: {roles/x: }}}", "1:22: topics.one.iam.roles/x: must be a list of m"),
         (
             "topics: {one: {iam: {bindings: [{members: ['user:a@b.c']}]}}}",
             "1:33: topics.one.iam.bindings[0].role: must be given",
@@ -180,7 +181,7 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(tmp_path: Path) 
         ),
         # YAML
         ("topics:\n\torders:", "2:1: not YAML: found character"),
-        ("topics: {", "2:1: not YAML: "),
+        ("topics: {", "not YAML: "),
         ("topics: 'a", "not YAML: "),
         ("a: 1\n---\nb: 2", "2:1: a second document begins: give one"),
         ("topics: !!python/name:os.system {}", "1:9: topics: the tag !!python/name:os.system has"),
@@ -255,6 +256,17 @@ def test_mistakes_have_their_places_as_data(tmp_path: Path) -> None:
     assert (mistake.file, mistake.line, mistake.column) == (str(path), 3, 5)
     assert mistake.path == "topics.orders.label"
     assert raised.value.file == str(path)
+
+
+def test_what_must_be_installed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "pubsub.yaml"
+    path.write_text("topics: [orders]")
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with EmulatorThread() as emulator:
+        with pytest.raises(MissingExtraError, match=r'pip install "pubsub-aio\[emulator\]"'):
+            emulator.load_seed(path)
+        with pytest.raises(MissingExtraError, match=r'pip install "pubsub-aio\[emulator\]"'):
+            export_seed(emulator.address, "shop")
 
 
 def test_an_emulator_whose_seed_has_a_mistake_does_not_start(tmp_path: Path) -> None:

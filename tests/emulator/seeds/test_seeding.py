@@ -1,5 +1,6 @@
 """What a seed file creates, and what it does to what is there already."""
 
+import re
 import textwrap
 from pathlib import Path
 
@@ -273,6 +274,17 @@ def test_bindings_are_set_in_either_form(path: Path) -> None:
     assert of_worker.version == 3
     assert of_worker.bindings[0].condition.expression == "true"
     assert again.unchanged == (ORDERS, WORKER)
+
+
+@needs_schemas
+@pytest.mark.parametrize("number", range(3))
+def test_the_files_of_the_guide_are_taken(path: Path, number: int) -> None:
+    guide = Path(__file__).parents[3] / "docs" / "how-to" / "seed-the-emulator.md"
+    blocks = re.findall(r"```yaml\n(.*?)```", guide.read_text(), re.DOTALL)
+    write(path, [block for block in blocks if "services:" not in block][number])
+    with EmulatorThread(seed=path) as emulator:
+        assert emulator.seeded is not None
+        assert emulator.seeded.created
 
 
 # What is there already
