@@ -88,16 +88,3 @@ class Calls:
 def is_project(resource: str) -> bool:
     """Whether it is `projects/P` and not something in it."""
     return resource.count("/") == 1
-
-
-def create_schema(revision: schema.Schema) -> schema.CreateSchemaRequest:
-    """The request for a schema whose first revision this is."""
-    parent, _, short = revision.name.rpartition("/schemas/")
-    request = schema.CreateSchemaRequest(parent=parent, schema=revision, schema_id=short)
-    request.schema.ClearField("name")
-    return request
-
-
-def commit_schema(revision: schema.Schema) -> schema.CommitSchemaRequest:
-    """The request for another revision of a schema."""
-    return schema.CommitSchemaRequest(name=revision.name, schema=revision)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from pubsub_aio._wire import schema
 from pubsub_aio.emulator.seeds.bare import bare
-from pubsub_aio.emulator.seeds.calls import Calls, commit_schema, create_schema
+from pubsub_aio.emulator.seeds.calls import Calls
 from pubsub_aio.emulator.seeds.mistakes import joined
+from pubsub_aio.emulator.seeds.revisions import commit_schema, count_there, create_schema
 from pubsub_aio.emulator.settings import MUTABLE_SUBSCRIPTION, MUTABLE_TOPIC
 
 if TYPE_CHECKING:
@@ -64,11 +65,7 @@ class Planner:
         there = self._real.revisions(name)
         if there:
             self.there.add(name)
-            if there[-1].type_ != wanted[-1].type_:
-                kind = schema.Schema.Type.Name(there[-1].type_)
-                self._refuse(revisions[0], "type", kind)
-                return
-        done = _overlap([r.definition for r in there], [r.definition for r in wanted])
+        done = count_there(there, wanted)
         for index, settings in list(enumerate(revisions))[done:]:
             if there or index:
                 self._add("CommitSchema", commit_schema(wanted[index]), name, settings)
@@ -135,12 +132,6 @@ class Planner:
 def _schema_of(settings: Settings) -> schema.Schema:
     assert isinstance(settings.message, schema.Schema)  # noqa: S101 - for the type checker
     return settings.message
-
-
-def _overlap(there: list[str], wanted: list[str]) -> int:
-    """How many of the wanted, from the first on, are the last that are there."""
-    most = min(len(there), len(wanted))
-    return next((n for n in range(most, 0, -1) if there[-n:] == wanted[:n]), 0)
 
 
 def _by_field(config: Message) -> Mapping[str, object]:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, TypeVar
 from pubsub_aio._wire import schema
 from pubsub_aio.emulator.broker import Broker
 from pubsub_aio.emulator.names import check_name, id_of
-from pubsub_aio.emulator.seeds.calls import Calls, commit_schema, create_schema
+from pubsub_aio.emulator.seeds.calls import Calls
 from pubsub_aio.emulator.seeds.mistakes import joined, nearest
+from pubsub_aio.emulator.seeds.revisions import commit_schema, count_there, create_schema
 from pubsub_aio.emulator.status import Code, StatusError
 
 if TYPE_CHECKING:
@@ -58,19 +59,34 @@ class Rehearsal:
     # Kinds
 
     def _schema(self, name: str, revisions: list[Settings]) -> None:
-        for index, settings in enumerate(revisions):
-            revision = _copy(settings.message)
-            assert isinstance(revision, schema.Schema)  # noqa: S101 - for the type checker
+        wanted = [_schema_of(settings) for settings in revisions]
+        try:
+            check_name(name, "schemas", field="name")
+            there = self._real.revisions(name)
+            self._copy_schema(there)
+        except StatusError as refusal:
+            self._tell(revisions[0], refusal)
+            self._refused.add(name)
+            return
+        done = count_there(there, wanted)
+        for settings, revision in zip(revisions[done:], wanted[done:], strict=True):
             try:
-                check_name(name, "schemas", field="name")
-                if index:
-                    self.calls("CommitSchema", commit_schema(revision))
-                else:
-                    self.calls("CreateSchema", create_schema(revision))
+                self._add_revision(revision)
             except StatusError as refusal:
                 self._tell(settings, refusal)
                 self._refused.add(name)
                 return
+
+    def _add_revision(self, revision: schema.Schema) -> None:
+        if self.calls.revisions(revision.name):
+            self.calls("CommitSchema", commit_schema(revision))
+        else:
+            self.calls("CreateSchema", create_schema(revision))
+
+    def _copy_schema(self, revisions: list[schema.Schema]) -> None:
+        """Have a schema here that is there: what is committed must be compatible with it."""
+        for revision in revisions:
+            self._add_revision(_copy(revision))
 
     def _topic(self, name: str, settings: Settings) -> None:
         config = _copy(settings.message)
@@ -122,10 +138,7 @@ class Rehearsal:
             self._note(settings, "schema_settings.schema", why)
             return False
         if not self.calls.revisions(name):
-            first, *others = self._real.revisions(name)
-            self.calls("CreateSchema", create_schema(_copy(first)))
-            for other in others:
-                self.calls("CommitSchema", commit_schema(_copy(other)))
+            self._copy_schema(self._real.revisions(name))
         return True
 
     def _missing(self, rpc: str, request: Message, name: str, known: Iterable[str]) -> str:
@@ -183,6 +196,11 @@ def _why(refusal: StatusError) -> tuple[str, str]:
     if found and found[1]:
         return found[1], found[2]
     return (found[3] if found and "." in found[3] else ""), refusal.message
+
+
+def _schema_of(settings: Settings) -> schema.Schema:
+    assert isinstance(settings.message, schema.Schema)  # noqa: S101 - for the type checker
+    return _copy(settings.message)
 
 
 def _copy(message: Config) -> Config:

@@ -175,7 +175,7 @@ def test_schemas_are_exported_with_their_revisions(tmp_path: Path) -> None:
             revisions:
             - definition: '{"type": "record", "name": "Order", "fields": []}'
             - definition: '{"type": "record", "name": "Order", "fields": [{"name": "dish", "type":
-                "string"}]}'
+                "string", "default": ""}]}'
         topics:
           orders:
             schema_settings:

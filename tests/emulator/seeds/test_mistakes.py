@@ -122,9 +122,9 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(tmp_path: Path) 
             "'WARN' must be one of DISABLED, DEBUG, INFO, WARNING, ERROR; did you mean WARNING?",
         ),
         (
-            "topics: {one: {subscriptions: {two: {push_config: {no_wrapper: {}, pubsub_wrapper: {}"
-            "}}}}}",
-            "1:68: topics.one.subscriptions.two.push_config.pubsub_wrapper: excludes no_wrapper",
+            "topics: {one: {subscriptions: {two: {cloud_storage_config: {bucket: bbb, text_config: "
+            "{}, avro_config: {}}}}}}",
+            "1:91: topics.one.subscriptions.two.cloud_storage_config.avro_config: excludes text_",
         ),
         # Names
         (

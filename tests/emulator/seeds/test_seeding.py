@@ -61,6 +61,8 @@ def shown(message: Message) -> dict[str, object]:
         message, preserving_proto_field_name=True, descriptor_pool=schema.pool
     )
     del shown["name"], shown["state"]
+    if not shown.get("push_config"):
+        shown.pop("push_config", None)
     return shown
 
 
@@ -274,6 +276,31 @@ def test_bindings_are_set_in_either_form(path: Path) -> None:
     assert of_worker.version == 3
     assert of_worker.bindings[0].condition.expression == "true"
     assert again.unchanged == (ORDERS, WORKER)
+
+
+@needs_schemas
+def test_a_revision_that_is_refused_where_it_goes_is_a_mistake(path: Path) -> None:
+    write(path, f"schemas: {{order: {{type: AVRO, definition: '{RECORD}'}}}}\ntopics: [orders]")
+    with EmulatorThread(seed=path, project="shop") as emulator:
+        other = "syntax = 'proto3'; message Order { string dish = 1; }"
+        write(
+            path,
+            f"""\
+            topics: [others]
+            schemas:
+              order:
+                type: PROTOCOL_BUFFER
+                definition: "{other}"
+            """,
+        )
+        with pytest.raises(SeedError, match="nothing was created") as raised:
+            emulator.load_seed(path)
+        assert "projects/shop/topics/others" not in emulator._emulator._broker.topics
+        assert revisions(emulator) == [RECORD]
+
+    assert [mistake.path.split(".")[:2] for mistake in raised.value.mistakes] == [
+        ["schemas", "order"]
+    ]
 
 
 @needs_schemas
