@@ -165,15 +165,13 @@ class Rehearsal:
 
     def _create(self, rpc: str, config: Message, settings: Settings) -> bool:
         """Create something, without what is refused; returns whether it is there then."""
-        for attempt in range(_MOST_REFUSALS):
+        for _ in range(_MOST_REFUSALS):
             try:
                 self.calls(rpc, _copy(config))
             except StatusError as refusal:
                 field, _ = _why(refusal)
                 given = {field.name for field, _ in config.ListFields()} - {"name", "topic"}
                 top = re.split(r"[.\[]", field)[0]
-                if attempt and top not in given:
-                    return False  # it is a consequence of what was left out
                 self._tell(settings, refusal)
                 if top not in given:
                     return False
