@@ -7,7 +7,7 @@ from decimal import Decimal
 
 _UNITS = {"ms": 1_000_000, "s": 10**9, "m": 60 * 10**9, "h": 3_600 * 10**9, "d": 86_400 * 10**9}
 _UNITS["w"] = 7 * _UNITS["d"]
-_NUMBER = r"\d{1,15}(?:\.\d{1,9})?"
+_NUMBER = r"[0-9]{1,15}(?:\.[0-9]{1,9})?"
 _PART = re.compile(rf"({_NUMBER})\s?(ms|[smhdw])")
 _WHOLE = re.compile(rf"{_NUMBER}|(?:{_NUMBER}\s?(?:ms|[smhdw])\s?)+")
 _LONGEST = 315_576_000_000 * 10**9  # 10,000 years, protobuf's limit

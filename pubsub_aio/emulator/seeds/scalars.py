@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pubsub_aio._wire.schema import Duration, Timestamp
 
 _TRUE, _FALSE = {"true", "yes", "on"}, {"false", "no", "off"}
-_INTEGER = re.compile(r"[-+]?\d{1,20}")
-_FLOAT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+_INTEGER = re.compile(r"[-+]?[0-9]{1,20}")
+_FLOAT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 _BITS = {
     Field.TYPE_INT32: (-(2**31), 2**31 - 1),
     Field.TYPE_INT64: (-(2**63), 2**63 - 1),

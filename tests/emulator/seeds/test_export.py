@@ -15,7 +15,7 @@ from pubsub_aio.emulator.handlers import HANDLERS
 from pubsub_aio.emulator.seeds.reading import read_seed
 from pubsub_aio.emulator.seeds.survey import Survey
 from pubsub_aio.emulator.seeds.writing import as_text
-from pubsub_aio.errors import ServiceError, UnavailableError
+from pubsub_aio.errors import SeedError, ServiceError, UnavailableError
 
 DAY = 86_400
 
@@ -156,6 +156,66 @@ def test_what_cannot_be_in_a_file_is_told(tmp_path: Path) -> None:
         "projects/shop/snapshots/shot: a snapshot is of messages",
     )
     assert export.count == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        """\
+        project: shop
+        topics:
+          orders:
+            subscriptions:
+              pushed:
+                push_config:
+                  no_wrapper:
+                    write_metadata: true
+                  oidc_token:
+                    audience: shop
+                    service_account_email: push@example.iam.gserviceaccount.com
+                  push_endpoint: http://localhost:8080/push
+        """,
+        """\
+        project: shop
+        topics:
+          orders:
+            message_transforms:
+            - javascript_udf:
+                code: |
+                  function clean(message, metadata) {
+                    return message;
+                  }
+                function_name: clean
+            subscriptions:
+              thinking:
+                message_transforms:
+                - ai_inference:
+                    endpoint: projects/p/locations/l/publishers/google/models/m
+                    service_account_email: ai@example.iam.gserviceaccount.com
+                    unstructured_inference:
+                      parameters:
+                        deep:
+                        - a
+                        - null
+                        - true
+                        max_tokens: 0.5
+                  disabled: true
+        """,
+    ],
+    ids=["push", "transforms"],
+)
+def test_every_kind_of_setting_is_exported_as_it_was(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "pubsub.yaml"
+    path.write_text(textwrap.dedent(text))
+    with EmulatorThread() as emulator:
+        try:
+            emulator.load_seed(path)
+        except SeedError as error:
+            if "not supported by this emulator yet" in str(error):
+                pytest.skip("not supported by the emulator yet")
+            raise
+        assert body(exported(emulator)) == textwrap.dedent(text)
+        assert emulator.load_seed(path).changed == ()
 
 
 @pytest.mark.skipif("CreateSchema" not in HANDLERS, reason="the emulator has no schemas yet")

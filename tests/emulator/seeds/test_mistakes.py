@@ -190,7 +190,7 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(tmp_path: Path) 
         ("topics: 'a", "not YAML: "),
         ("a: 1\n---\nb: 2", "2:1: a second document begins: give one"),
         ("topics: !!python/name:os.system {}", "1:9: topics: the tag !!python/name:os.system has"),
-        ("topics: {one: {labels: {a: !x b}}}", "1:29: topics.one.labels.a: the tag !x has no"),
+        ("topics: {one: {labels: {a: !x b}}}", "1:28: topics.one.labels.a: the tag !x has no"),
         ("topics: !mine {one: }", "1:9: topics: the tag !mine has no meaning here"),
         ("topics: *other", "1:9: topics: the alias *other repeats nothing: no such anchor"),
         ("topics: &a {one: *a}", "1:18: topics.one: the alias *a stands inside of what it repeats"),
