@@ -60,12 +60,11 @@ def _clear_defaults(config: schema.Subscription) -> None:
         del config.push_config.attributes[_PUSH_VERSION]
     if config.push_config == schema.PushConfig():
         config.ClearField("push_config")
-    # Looking at a field that is not there would not set it, but clearing one in it would.
-    if config.HasField("retry_policy"):
-        if config.retry_policy.minimum_backoff == _seconds(settings.DEFAULT_MIN_BACKOFF):
-            config.retry_policy.ClearField("minimum_backoff")
-        if config.retry_policy.maximum_backoff == _seconds(settings.DEFAULT_MAX_BACKOFF):
-            config.retry_policy.ClearField("maximum_backoff")
+    retry = config.retry_policy
+    if retry.minimum_backoff == _seconds(settings.DEFAULT_MIN_BACKOFF):
+        retry.ClearField("minimum_backoff")
+    if retry.maximum_backoff == _seconds(settings.DEFAULT_MAX_BACKOFF):
+        retry.ClearField("maximum_backoff")
     if config.dead_letter_policy.max_delivery_attempts == settings.DEFAULT_DELIVERY_ATTEMPTS:
         config.dead_letter_policy.ClearField("max_delivery_attempts")
 

@@ -112,13 +112,13 @@ class Planner:
     def _changed(
         self, there: Message, wanted: Message, settings: Settings, mutable: frozenset[str]
     ) -> schema.FieldMask | None:
-        """The fields to change; none if there are none, or one that cannot be changed."""
+        """The fields to change; what cannot be changed is noted as a mistake."""
         old, new = _by_field(bare(there)), _by_field(bare(wanted))
         changed = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
-        constant = [name for name in changed if name not in mutable]
-        for name in constant:
-            self._refuse(settings, name, getattr(there, name))
-        return schema.FieldMask(paths=changed) if changed and not constant else None
+        for name in changed:
+            if name not in mutable:
+                self._refuse(settings, name, getattr(there, name))
+        return schema.FieldMask(paths=changed) if changed else None
 
     def _refuse(self, settings: Settings, field: str, there: object) -> None:
         shown = repr(there) if isinstance(there, str) else str(there).lower()

@@ -33,11 +33,13 @@ def test_a_duration_is_read(text: str, nanos: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "s", "-1s", "1 fortnight", "10min", "1e3s", "1h30", "1:30", "1,5h", "nan", "1" * 20]
-    + ["3652501d", "0.0000001ms", "\u0663s", "10 m s"],
+    [
+        *("", "s", "-1s", "1 fortnight", "10min", "1e3s", "1h30", "1:30", "1,5h", "nan", "10 m s"),
+        *("1" * 20, "3652501d", "0.0000001ms", "\u0663s"),
+    ],
 )
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no duration|is too long"):
+    with pytest.raises(ValueError, match=r"is no duration|is too long"):
         nanos_of(text)
 
 

@@ -128,8 +128,8 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(tmp_path: Path) 
         ),
         (
             'topics: {one: {message_storage_policy: {enforce_in_transit: "true"}}}',
-            "1:61: topics.one.message_storage_policy.enforce_in_transit: must be true or false, not "
-            '"true"',
+            "1:61: topics.one.message_storage_policy.enforce_in_transit: must be true or false, "
+            'not "true"',
         ),
         # Names
         (
