@@ -155,5 +155,12 @@ def _one(field: FieldDescriptor, value: Any) -> Any:
     if name == "google.protobuf.Timestamp":
         return value.ToJsonString()
     if name == "google.protobuf.Struct":
-        return json_format.MessageToDict(value, descriptor_pool=schema.pool)
+        return _ordered(json_format.MessageToDict(value, descriptor_pool=schema.pool))
     return plain(value)
+
+
+def _ordered(value: Any) -> Any:
+    """A value of no declared type with its keys in order, at any depth."""
+    if isinstance(value, dict):
+        return {key: _ordered(value[key]) for key in sorted(value)}
+    return [_ordered(item) for item in value] if isinstance(value, list) else value

@@ -196,7 +196,7 @@ def test_what_cannot_be_in_a_file_is_told(tmp_path: Path) -> None:
                       parameters:
                         deep:
                         - a
-                        - null
+                        -
                         - true
                         max_tokens: 0.5
                   disabled: true
