@@ -62,6 +62,56 @@ class ClosedError(PubSubError, RuntimeError):
     """The client or the subscription is closed."""
 
 
+@dataclass(frozen=True, slots=True)
+class SeedMistake:
+    """Something in a seed file that cannot be as it is.
+
+    Attributes:
+        file: The file's path, as it was given.
+        line: The line, from one; zero if it is about the file itself.
+        column: The column, from one.
+        path: What it is about, such as `topics.orders.labels`; empty for the file.
+        what: What is wrong, and what to do about it.
+    """
+
+    file: str
+    line: int
+    column: int
+    path: str
+    what: str
+
+    def __str__(self) -> str:
+        place = f":{self.line}:{self.column}" if self.line else ""
+        return f"{self.file}{place}: " + (f"{self.path}: " if self.path else "") + self.what
+
+
+class SeedError(PubSubError, ValueError):
+    """A seed file has mistakes. The message has a line for each, with where it is and what to do.
+
+    Attributes:
+        file: The file's path, as it was given.
+        mistakes: What is wrong, in the order of the file.
+        untold: How many more there are.
+    """
+
+    def __init__(
+        self,
+        file: str,
+        mistakes: Sequence[SeedMistake],
+        *,
+        untold: int = 0,
+        outcome: str = "nothing was created",
+    ) -> None:
+        count = len(mistakes) + untold
+        lines = "".join(f"\n{mistake}" for mistake in mistakes)
+        more = f"\nand {untold:,} more" if untold else ""
+        number = "a mistake" if count == 1 else f"{count:,} mistakes"
+        super().__init__(f"{file} has {number}, {outcome}:{lines}{more}")
+        self.file = file
+        self.mistakes = tuple(mistakes)
+        self.untold = untold
+
+
 # What the service answers
 
 

@@ -15,6 +15,9 @@ PUBSUB_EMULATOR_HOST, PUBSUB_PROJECT_ID and GOOGLE_CLOUD_PROJECT to it, and rest
             ...  # hours pass in no time; clients come in by emulator.transport()
 
         pubsub_virtual_time(scenario)
+
+The ini option `pubsub_emulator_seed` names seed files: what they want is there in each test that
+has `pubsub_emulator` or `pubsub_emulator_virtual`, in the test's own project.
 """
 
 from __future__ import annotations
@@ -33,6 +36,13 @@ if TYPE_CHECKING:
     from pubsub_aio.testing import RunScenario
 
 _numbers = itertools.count(1)
+_SEED = "pubsub_emulator_seed"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that names seed files."""
+    what = "seed files of pubsub_emulator and pubsub_emulator_virtual, relative to this file"
+    parser.addini(_SEED, what, type="paths", default=[])
 
 
 @pytest.fixture(scope="session")
@@ -45,12 +55,15 @@ def pubsub_emulator_server() -> Iterator[EmulatorThread]:
 
 
 @pytest.fixture
-def pubsub_emulator(pubsub_emulator_server: EmulatorThread) -> Iterator[EmulatorThread]:
+def pubsub_emulator(
+    pubsub_emulator_server: EmulatorThread, pytestconfig: pytest.Config
+) -> Iterator[EmulatorThread]:
     """The session's server with a project of the test's own, deleted when the test is over."""
     emulator = pubsub_emulator_server
     before, project = emulator.project, f"test-project-{next(_numbers)}"
     emulator.project = project
     try:
+        _seed(emulator, pytestconfig)
         with _pointing_to(emulator):
             yield emulator
     finally:
@@ -61,12 +74,13 @@ def pubsub_emulator(pubsub_emulator_server: EmulatorThread) -> Iterator[Emulator
 
 
 @pytest.fixture
-def pubsub_emulator_virtual() -> Iterator[EmulatorThread]:
+def pubsub_emulator_virtual(pytestconfig: pytest.Config) -> Iterator[EmulatorThread]:
     """A server of the test's own, whose clock only the test moves."""
     from pubsub_aio.emulator import EmulatorThread, VirtualClock
 
     project = f"test-project-{next(_numbers)}"
     with EmulatorThread(clock=VirtualClock(), project=project) as emulator, _pointing_to(emulator):
+        _seed(emulator, pytestconfig)
         yield emulator
 
 
@@ -78,6 +92,11 @@ def pubsub_virtual_time() -> Iterator[RunScenario]:
     project = f"test-project-{next(_numbers)}"
     with _environment(PUBSUB_PROJECT_ID=project, GOOGLE_CLOUD_PROJECT=project):
         yield functools.partial(run_scenario, project=project)
+
+
+def _seed(emulator: EmulatorThread, config: pytest.Config) -> None:
+    for path in config.getini(_SEED):
+        emulator.load_seed(path, project=emulator.project)
 
 
 def _pointing_to(emulator: EmulatorThread) -> contextlib.AbstractContextManager[None]:

@@ -59,6 +59,8 @@ PURE = {
             "resources",
         ),
         *("response", "settings", "snapshots", "status", "subscriptions", "topics"),
+        *("seeds/bare", "seeds/calls", "seeds/durations", "seeds/mistakes", "seeds/planning"),
+        *("seeds/rehearsal", "seeds/revisions", "seeds/scalars", "seeds/sowing", "seeds/tree"),
     }
 }
 FORBIDDEN_IN_PURE = {

@@ -50,6 +50,8 @@ def test_the_public_names_are_these() -> None:
         "ReconnectError",
         "RetryPolicy",
         "Scheduler",
+        "SeedError",
+        "SeedMistake",
         "ServiceError",
         "Setting",
         "SettleError",
@@ -111,13 +113,16 @@ def test_the_public_names_are_these() -> None:
         "Delivery",
         "Emulator",
         "EmulatorThread",
+        "Export",
         "Faults",
         "Modack",
         "OpenStream",
         "PublishedMessage",
+        "Seeded",
         "Stall",
         "SystemClock",
         "VirtualClock",
+        "export_seed",
     ]
 
 

@@ -285,3 +285,40 @@ def test_fixtures_are_listed_with_what_they_do(pytester: pytest.Pytester) -> Non
         assert name in listing
     assert "pubsub_virtual_time" in listing
     assert "whose clock only the test moves" in listing
+
+
+def test_a_seed_is_in_the_project_of_each_test(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\npubsub_emulator_seed = pubsub.yaml")
+    pytester.path.joinpath("pubsub.yaml").write_text(
+        "project: shop\ntopics: {orders: {subscriptions: [worker]}}"
+    )
+    check_suite(
+        pytester,
+        """
+        import pytest
+
+        @pytest.fixture(params=["pubsub_emulator", "pubsub_emulator_virtual"])
+        def emulator(request):
+            return request.getfixturevalue(request.param)
+
+        @pytest.mark.parametrize("number", range(2))
+        def test_seeded(emulator, number):
+            emulator.publish("orders", b"soup")
+            assert emulator.backlog(f"projects/{emulator.project}/subscriptions/worker") == 1
+        """,
+        passed=4,
+    )
+
+
+def test_without_a_seed_the_files_format_is_not_even_loaded(pytester: pytest.Pytester) -> None:
+    check_suite(
+        pytester,
+        """
+        import sys
+
+        def test_plain(pubsub_emulator):
+            assert "yaml" not in sys.modules
+            assert "pubsub_aio.emulator.seeds.reading" not in sys.modules
+        """,
+        passed=1,
+    )

@@ -1,14 +1,24 @@
-"""`pubsub-aio emulator`: a Pub/Sub server in memory."""
+"""`pubsub-aio emulator`: a Pub/Sub server in memory, and what it has as a file."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import contextlib
+import os
 import signal
-from typing import Any
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pubsub_aio.cli.output import say
+
+if TYPE_CHECKING:
+    from pubsub_aio.emulator import Seeded
+
+_HOST = "PUBSUB_EMULATOR_HOST"
+_PROJECTS = ("PUBSUB_PROJECT_ID", "GOOGLE_CLOUD_PROJECT")
 
 
 def add_to(commands: Any) -> argparse.ArgumentParser:
@@ -24,12 +34,42 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument("--port", type=_port, default=8085, help="port; 0 takes a free one")
     parser.add_argument(
         "--data-dir",
+        type=Path,
         metavar="DIR",
         default=argparse.SUPPRESS,
         help="keep everything in this directory, so that it outlives the emulator",
     )
-    parser.set_defaults(run=lambda options: asyncio.run(_run(options)))
+    parser.add_argument(
+        "--seed",
+        type=Path,
+        metavar="FILE.yaml",
+        default=argparse.SUPPRESS,
+        help="topics, subscriptions and schemas that are there from the start",
+    )
+    parser.set_defaults(
+        run=lambda options: asyncio.run(_run(options)), data_dir=None, seed=None
+    )
+    actions = parser.add_subparsers(title="actions", metavar="ACTION")
+    _add_export(actions)
     return parser
+
+
+def _add_export(actions: Any) -> None:
+    parser = actions.add_parser(
+        "export",
+        help="write what a running emulator has as a file for --seed",
+        description="Write the topics, subscriptions, schemas and IAM bindings that a running "
+        "emulator has in a project as a file for --seed. Messages and snapshots are not in it.",
+    )
+    parser.add_argument(
+        "--address", metavar="HOST:PORT", help=f"the emulator's, {_HOST} unless told"
+    )
+    parser.add_argument("--project", metavar="NAME", help=f"{' or '.join(_PROJECTS)} unless told")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="where to; standard output unless told"
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="log what goes on")
+    parser.set_defaults(run=_export)
 
 
 def _port(text: str) -> int:
@@ -42,21 +82,78 @@ def _port(text: str) -> int:
 async def _run(options: argparse.Namespace) -> int:
     from pubsub_aio.emulator import Emulator
 
-    host, port = options.host, options.port
-    data_dir = getattr(options, "data_dir", None)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C raises KeyboardInterrupt
             loop.add_signal_handler(number, stop.set)
+    host, port = options.host, options.port
+    emulator = Emulator(
+        host=host, port=port, history=0, data_dir=options.data_dir, seed=options.seed
+    )
+    emulator.project = _project_around() or emulator.project
     try:
-        async with Emulator(host=host, port=port, history=0, data_dir=data_dir) as emulator:
+        async with emulator:
+            if emulator.seeded:
+                say(_told(options.seed, emulator.seeded))
             say(f"Pub/Sub emulator ready on {emulator.address} (gRPC and REST), Ctrl-C stops it")
-            say(f"export PUBSUB_EMULATOR_HOST={emulator.address}")
+            say(f"export {_HOST}={emulator.address}")
             await stop.wait()
     except OSError as error:
         reason = error.strerror or error
         say(f"cannot listen on {host}:{port}: {reason}; choose another with --host or --port")
         return 1
     say("Pub/Sub emulator stopped")
+    return 0
+
+
+def _told(file: Path, seeded: Seeded) -> str:
+    """What became of a seed file."""
+    names = seeded.created + seeded.changed + seeded.unchanged
+    there = [
+        f"{len(some)} {what}"
+        for some, what in ((seeded.changed, "changed"), (seeded.unchanged, "as they were"))
+        if some
+    ]
+    suffix = f" ({len(seeded.created)} new, {', '.join(there)})" if there else ""
+    return f"{file}: {_counted(names)} in {seeded.project}{suffix}"
+
+
+def _counted(names: Sequence[str]) -> str:
+    counts = Counter(name.split("/")[2] for name in names)
+    kinds = ("topics", "subscriptions", "schemas")
+    parts = [f"{counts[k]} {k[:-1] if counts[k] == 1 else k}" for k in kinds if counts[k]]
+    return ", ".join(parts) or "nothing"
+
+
+def _project_around() -> str:
+    """The project that the environment names, if it does."""
+    return next((os.environ[name] for name in _PROJECTS if os.environ.get(name)), "")
+
+
+def _export(options: argparse.Namespace) -> int:
+    from pubsub_aio.emulator import export_seed
+
+    address = options.address or os.environ.get(_HOST)
+    if not address:
+        say(f"no emulator is named: give its --address HOST:PORT, or set {_HOST}")
+        return 1
+    project = options.project or _project_around()
+    if not project:
+        say(f"no project is named: give --project NAME, or set {_PROJECTS[0]}")
+        return 1
+    export = export_seed(address, project)
+    for line in export.left_out:
+        say(f"left out: {line}")
+    if not export.count:
+        say(f"{address} has nothing in project {project}: is it the right one?")
+        return 1
+    if options.output is None:
+        print(export.text, end="")
+        return 0
+    try:
+        options.output.write_text(export.text, encoding="utf-8")
+    except OSError as error:
+        say(f"cannot write {options.output}: {error.strerror or error}; choose another with -o")
+        return 1
     return 0

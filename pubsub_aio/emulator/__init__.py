@@ -12,6 +12,7 @@ and what became of each message be looked at.
 from pubsub_aio.emulator.clock import Clock, SystemClock, VirtualClock
 from pubsub_aio.emulator.faults import Faults, Stall
 from pubsub_aio.emulator.journal import Ack, Delivery, Modack, PublishedMessage
+from pubsub_aio.emulator.seeds import Export, Seeded, export_seed
 from pubsub_aio.emulator.server import Emulator, OpenStream
 from pubsub_aio.emulator.thread import EmulatorThread
 
@@ -21,11 +22,14 @@ __all__ = [
     "Delivery",
     "Emulator",
     "EmulatorThread",
+    "Export",
     "Faults",
     "Modack",
     "OpenStream",
     "PublishedMessage",
+    "Seeded",
     "Stall",
     "SystemClock",
     "VirtualClock",
+    "export_seed",
 ]

@@ -30,6 +30,7 @@ from pubsub_aio.emulator.status import Code, StatusError
 
 if TYPE_CHECKING:
     from pubsub_aio.emulator.front import Front
+    from pubsub_aio.emulator.seeds import Seeded
     from pubsub_aio.emulator.storage.store import Store
     from pubsub_aio.emulator.subscriptions import Subscription
 
@@ -76,6 +77,8 @@ class Emulator:
             they outlive this emulator, even if it is killed; in memory only if none is given.
         instance: A number that is part of every ack id, so that one emulator's are not another's;
             a random one if none is given.
+        seed: A file of topics, subscriptions and schemas that are there from the start; if no
+            project is given, it is the one that the file names.
     """
 
     def __init__(
@@ -84,14 +87,19 @@ class Emulator:
         host: str = "127.0.0.1",
         port: int = 0,
         clock: Clock | None = None,
-        project: str = PROJECT,
+        project: str | None = None,
         history: int = HISTORY,
         stream_life: float = STREAM_LIFE,
         delivery_lag: float = DELIVERY_LAG,
         data_dir: str | os.PathLike[str] | None = None,
         instance: int | None = None,
+        seed: str | os.PathLike[str] | None = None,
     ) -> None:
-        self.project = project
+        self.project = project or PROJECT
+        self.seeded: Seeded | None = None
+        """What became of the seed file that it was started with."""
+        self._seed = seed
+        self._project_given = project
         self.clock: Clock = clock or SystemClock()
         self._host = host
         self._port = port
@@ -114,6 +122,9 @@ class Emulator:
     async def __aenter__(self) -> Self:
         await self._open_store()
         try:
+            if self._seed is not None:
+                self.seeded = self.load_seed(self._seed, project=self._project_given)
+                self.project = self.seeded.project
             self.faults.attach(await self._open())
         except BaseException:
             await self._close_store()
@@ -334,6 +345,26 @@ class Emulator:
             message_id = self._broker.publish(name, bodies, now=self.clock.now())
         self._wake()
         return str(message_id)
+
+    def load_seed(self, path: str | os.PathLike[str], *, project: str | None = None) -> Seeded:
+        """Have everything here that a seed file wants; messages are kept.
+
+        Args:
+            path: The file.
+            project: The project of the short names in it, whatever the file says. If none is given,
+                it is the file's, or else the emulator's.
+
+        Raises:
+            SeedError: There are mistakes in the file; nothing was done.
+        """
+        from pubsub_aio.emulator.seeds.reading import read_seed
+        from pubsub_aio.emulator.seeds.sowing import sow
+
+        seed = read_seed(Path(path), project=project, default_project=self.project)
+        try:
+            return sow(seed, self._broker, now=self.clock.now())
+        finally:
+            self._wake()
 
     def delete_project(self) -> None:
         """Delete every topic, subscription and snapshot of the project."""

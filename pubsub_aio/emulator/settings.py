@@ -22,6 +22,9 @@ DEFAULT_ACK_DEADLINE = 10
 MAX_ACK_DEADLINE = 600
 DEFAULT_RETENTION = 7 * DAY
 DEFAULT_EXPIRATION = 31 * DAY
+DEFAULT_MIN_BACKOFF = 10
+DEFAULT_MAX_BACKOFF = 10 * MINUTE
+DEFAULT_DELIVERY_ATTEMPTS = 5
 MAX_FILTER_BYTES = 256
 """The longest filter the service takes, in UTF-8."""
 
@@ -176,9 +179,9 @@ def _is_label(text: str) -> bool:
 
 def _check_retry_policy(policy: schema.RetryPolicy) -> None:
     if not policy.HasField("minimum_backoff"):
-        policy.minimum_backoff.seconds = 10
+        policy.minimum_backoff.seconds = DEFAULT_MIN_BACKOFF
     if not policy.HasField("maximum_backoff"):
-        policy.maximum_backoff.seconds = 600
+        policy.maximum_backoff.seconds = DEFAULT_MAX_BACKOFF
     check_duration(policy.minimum_backoff, "retry_policy.minimum_backoff", 0, 600)
     check_duration(policy.maximum_backoff, "retry_policy.maximum_backoff", 0, 600)
     if seconds_of(policy.maximum_backoff) < seconds_of(policy.minimum_backoff):
@@ -187,7 +190,7 @@ def _check_retry_policy(policy: schema.RetryPolicy) -> None:
 
 def _check_dead_letter_policy(policy: schema.DeadLetterPolicy) -> None:
     if not policy.max_delivery_attempts:
-        policy.max_delivery_attempts = 5
+        policy.max_delivery_attempts = DEFAULT_DELIVERY_ATTEMPTS
     if not 5 <= policy.max_delivery_attempts <= 100:
         raise invalid(
             "dead_letter_policy.max_delivery_attempts",

@@ -8,14 +8,17 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
-from typing import ParamSpec, Self, TypeVar, cast
+from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar, cast
 
 from pubsub_aio.emulator.broker import STREAM_LIFE
 from pubsub_aio.emulator.clock import Clock
 from pubsub_aio.emulator.faults import Faults
 from pubsub_aio.emulator.journal import HISTORY, PublishedMessage
-from pubsub_aio.emulator.server import PROJECT, Emulator, OpenStream
+from pubsub_aio.emulator.server import Emulator, OpenStream
 from pubsub_aio.emulator.service import DELIVERY_LAG
+
+if TYPE_CHECKING:
+    from pubsub_aio.emulator.seeds import Seeded
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -33,11 +36,12 @@ class EmulatorThread:
         host: str = "127.0.0.1",
         port: int = 0,
         clock: Clock | None = None,
-        project: str = PROJECT,
+        project: str | None = None,
         history: int = HISTORY,
         stream_life: float = STREAM_LIFE,
         delivery_lag: float = DELIVERY_LAG,
         data_dir: str | os.PathLike[str] | None = None,
+        seed: str | os.PathLike[str] | None = None,
     ) -> None:
         self._emulator = Emulator(
             host=host,
@@ -48,6 +52,7 @@ class EmulatorThread:
             stream_life=stream_life,
             delivery_lag=delivery_lag,
             data_dir=data_dir,
+            seed=seed,
         )
         self.faults = cast("Faults", _InLoop(self, self._emulator.faults))
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -135,6 +140,15 @@ class EmulatorThread:
         return self.call(
             self._emulator.publish, topic, data, attributes=attributes, ordering_key=ordering_key
         )
+
+    @property
+    def seeded(self) -> Seeded | None:
+        """See `Emulator.seeded`."""
+        return self._emulator.seeded
+
+    def load_seed(self, path: str | os.PathLike[str], *, project: str | None = None) -> Seeded:
+        """See `Emulator.load_seed`."""
+        return self.call(self._emulator.load_seed, path, project=project)
 
     def delete_project(self) -> None:
         """See `Emulator.delete_project`."""
