@@ -46,9 +46,7 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
         default=argparse.SUPPRESS,
         help="topics, subscriptions and schemas that are there from the start",
     )
-    parser.set_defaults(
-        run=lambda options: asyncio.run(_run(options)), data_dir=None, seed=None
-    )
+    parser.set_defaults(run=lambda options: asyncio.run(_run(options)), data_dir=None, seed=None)
     actions = parser.add_subparsers(title="actions", metavar="ACTION")
     _add_export(actions)
     return parser
@@ -98,6 +96,8 @@ async def _run(options: argparse.Namespace) -> int:
                 say(_told(options.seed, emulator.seeded))
             say(f"Pub/Sub emulator ready on {emulator.address} (gRPC and REST), Ctrl-C stops it")
             say(f"export {_HOST}={emulator.address}")
+            if options.data_dir:
+                say(f"everything is kept in {options.data_dir}")
             await stop.wait()
     except OSError as error:
         reason = error.strerror or error

@@ -148,8 +148,8 @@ def connect(address: str) -> tuple[grpc.aio.Channel, Call]:
     channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
 
     async def call(rpc: str, request: Message) -> bytes:
+        method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
         method = channel.unary_unary(f"/google.pubsub.v1.{rpc}")
-        reply: bytes = await method(request.SerializeToString(), timeout=60)
-        return reply
+        return await method(request.SerializeToString(), timeout=60)
 
     return channel, call
