@@ -28,26 +28,25 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
         help="run a Pub/Sub server in memory",
         description="Run a Pub/Sub server in memory, gRPC and REST on one port, until it is "
         "interrupted. It has no credentials: whoever can reach it can use it.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
-    parser.add_argument("--port", type=_port, default=8085, help="port; 0 takes a free one")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
+    parser.add_argument(
+        "--port", type=_port, default=8085, help="port (%(default)s); 0 takes a free one"
+    )
     parser.add_argument(
         "--data-dir",
         type=Path,
         metavar="DIR",
-        default=argparse.SUPPRESS,
         help="keep everything in this directory, so that it outlives the emulator",
     )
     parser.add_argument(
         "--seed",
         type=Path,
         metavar="FILE.yaml",
-        default=argparse.SUPPRESS,
         help="topics, subscriptions and schemas that are there from the start",
     )
-    parser.set_defaults(run=lambda options: asyncio.run(_run(options)), data_dir=None, seed=None)
-    actions = parser.add_subparsers(title="actions", metavar="ACTION")
+    parser.set_defaults(run=lambda options: asyncio.run(_run(options)))
+    actions = parser.add_subparsers(title="actions", metavar="[ACTION]")
     _add_export(actions)
     return parser
 

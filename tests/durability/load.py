@@ -81,6 +81,8 @@ class Traffic:
                 acked = schema.AcknowledgeRequest(
                     subscription=self.subscription, ack_ids=list(chosen.values())
                 )
+                for number in chosen:
+                    self.record.asked.setdefault(number, len(self.record.delivered))
                 await call("Subscriber/Acknowledge", acked)
                 self.record.acked |= dict.fromkeys(chosen, len(self.record.delivered))
             if not ids and share == 1:

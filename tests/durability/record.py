@@ -22,8 +22,10 @@ class Record:
     """The id that was told for it."""
     delivered: list[tuple[int, int, str]] = field(default_factory=list)
     """Which message, in which life, under which id."""
+    asked: dict[int, int] = field(default_factory=dict)
+    """Messages of which an ack was sent, and how many deliveries there were before that."""
     acked: dict[int, int] = field(default_factory=dict)
-    """Messages of which an ack was answered ok, and how many deliveries there were before that."""
+    """Those of which it was answered ok, and how many there were before the answer."""
 
     def violations(self) -> Iterator[str]:
         """What should not have been."""
@@ -66,5 +68,5 @@ class Record:
             begun_at, first = delivered[0]
             for message, other in self.keys.items():
                 due = other == key and message < first and message in self.answered
-                if due and self.acked.get(message, begun_at + 1) > begun_at:
+                if due and self.asked.get(message, begun_at + 1) > begun_at:
                     yield f"key {key} began with {first} in life {life}, before {message}"
