@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pubsub_aio.emulator import records
@@ -29,6 +29,8 @@ class Topic:
         self._first_id = serial % _MOST_SERIALS * _IDS + int(now * 1e6)
         self.config = config
         self.log = TopicLog()
+        self.admit: Callable[[schema.SchemaSettings, list[bytes]], list[bytes]] | None = None
+        """Checks messages against the topic's schema, if it has one."""
         self.subscriptions: dict[str, Subscription] = {}
         self.snapshots: dict[str, Snapshot] = {}
         self._journal = journal
