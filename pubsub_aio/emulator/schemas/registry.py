@@ -76,7 +76,7 @@ class Revision:
         shown = schema.Schema()
         shown.CopyFrom(self.config)
         if view == schema.SchemaView.BASIC:
-            for field in _DEFINITIONS & shown.DESCRIPTOR.fields_by_name.keys():
+            for field in _DEFINITIONS.intersection(shown.DESCRIPTOR.fields_by_name):
                 shown.ClearField(field)
         return shown
 
