@@ -23,8 +23,10 @@ MAX_NESTING = 32
 _FILE = "schema.proto"
 _DESCRIPTOR = re.compile(rb"AddSerializedFile\((b'(?:[^'\\]|\\.)*')\)")
 _TOKEN = re.compile(
-    r"""//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:[^"\\\n]|\\.)*"?|'(?:[^'\\\n]|\\.)*'?|[{}]|\w+""", re.DOTALL
+    r"""//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:[^"\\\n]|\\.)*"?|'(?:[^'\\\n]|\\.)*'?|\w+|\S""",
+    re.DOTALL | re.ASCII,
 )
+_COMMENTS = ("//", "/*")
 _NAMES_ITS_SYNTAX = ("syntax", "edition")
 
 
@@ -35,6 +37,7 @@ def compile_proto(definition: str) -> FileDescriptorProto:
         SchemaError: It does not compile.
     """
     # What the compiler takes for granted, too, but it says so on the standard error.
+    definition = definition.removeprefix("\ufeff")
     given = _first_word(definition) in _NAMES_ITS_SYNTAX
     before = "" if given else 'syntax = "proto2"; '
     with tempfile.TemporaryDirectory() as folder:
@@ -62,11 +65,10 @@ def _first_word(definition: str) -> str:
             if depth > MAX_NESTING:
                 raise SchemaError(f"nested deeper than {MAX_NESTING} levels")
         elif word == "}":
-            depth -= 1
+            depth = max(0, depth - 1)
         elif word == "import" and not depth:
             raise SchemaError("imports are not supported; define the types inside the message")
-        elif not first and word[0] not in "/\"'":
-            first = word
+        first = first or ("" if word[:2] in _COMMENTS else word)
     return first
 
 

@@ -289,9 +289,6 @@ def test_a_range_goes_on_without_the_revisions_that_bound_it(server: Server) -> 
     for letter in "abd":
         with server.refuses(InvalidArgument, naming="messages[0].data"):
             server.publish(topic, json.dumps({"id": "a1", "note": None, letter: ""}))
-    settings = server.get_topic(topic).schema_settings
-    assert settings.first_revision_id == made[1].revision_id
-    update(server, topic, "message_retention_duration")
     delete_revision(server, made[2])
     with server.refuses(InvalidArgument, naming="are all deleted"):
         server.publish(topic, '{"id": "a1", "note": null, "c": ""}')
@@ -345,11 +342,22 @@ def test_a_topic_whose_schema_is_deleted_refuses_messages(server: Server) -> Non
     assert (settings.schema, settings.encoding) == ("_deleted-schema_", Encoding.JSON)
     with server.refuses(NotFound, naming="schema was deleted"):
         server.publish(topic, GOOD)
-    update(server, topic, "message_retention_duration")
     again = create(server, avro(ORDER), made.name)
     assert server.get_topic(topic).schema_settings.schema == "_deleted-schema_"
     update(server, topic, "schema_settings", schema=again.name, encoding="JSON")
     server.publish(topic, GOOD)
+
+
+@google_falls_short("takes no update of such a topic")
+def test_a_topic_whose_schema_is_deleted_can_be_changed(server: Server) -> None:
+    made = create(server, avro(ORDER))
+    topic = topic_with(server, made.name).name
+    delete(server, made.name)
+    changed = update(server, topic, "message_retention_duration")
+
+    assert changed.schema_settings.schema == "_deleted-schema_"
+    with server.refuses(InvalidArgument, naming="schema_settings.schema"):
+        update(server, topic, "schema_settings", schema="_deleted-schema_", encoding="BINARY")
 
 
 def test_messages_tell_what_was_deleted_since(server: Server) -> None:
