@@ -36,6 +36,7 @@ REFUSALS = {
     grpc.StatusCode.ALREADY_EXISTS,
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.UNIMPLEMENTED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,  # no more revisions of a schema
 }
 ENDINGS = REFUSALS | {
     grpc.StatusCode.OK,

@@ -74,7 +74,7 @@ def roll_back(server: Server, name: str, revision_id: str) -> Schema:
     return server.call(server.schemas.rollback_schema, request)
 
 
-def get(server: Server, name: str, view: SchemaView | None = None) -> Schema:
+def get(server: Server, name: str, view: int | None = None) -> Schema:
     return server.call(server.schemas.get_schema, GetSchemaRequest(name=name, view=view))
 
 
@@ -92,7 +92,7 @@ def delete_revision(server: Server, revision: Schema) -> Schema:
     return server.call(server.schemas.delete_schema_revision, request)
 
 
-def validate(server: Server, against: Schema | str, data: bytes, encoding: Encoding = JSON) -> None:
+def validate(server: Server, against: Schema | str, data: bytes, encoding: int = JSON) -> None:
     """Validate a message, against a definition or against a schema by its name."""
     chosen = {"name": against} if isinstance(against, str) else {"schema": against}
     request = ValidateMessageRequest(
@@ -106,7 +106,7 @@ def validate(server: Server, against: Schema | str, data: bytes, encoding: Encod
     server.call(server.schemas.validate_message, request)
 
 
-def topic_with(server: Server, name: str, encoding: Encoding = JSON, **settings: str) -> Topic:
+def topic_with(server: Server, name: str, encoding: int = JSON, **settings: str) -> Topic:
     """Make a topic that has this schema."""
     made = Topic(
         name=server.topic_name(),

@@ -61,7 +61,7 @@ def tries(examples: int) -> settings:
 def attempt(kind: int, definition: str, data: bytes, encoding: int) -> str:
     """Whether a definition and a message are good: the first that is not is named."""
     try:
-        made = define(schema.Schema(type_=kind, definition=definition))
+        made = define(schema.Schema(type_=schema.Schema.Type.Name(kind), definition=definition))
     except StatusError as refusal:
         return "definition" if refusal.code is Code.INVALID_ARGUMENT else refusal.code.name
     made.check_follows(made)
@@ -120,7 +120,7 @@ def test_the_rpcs_answer_ok_or_invalid_argument(
     channel: grpc.Channel, case: tuple[int, str, bytes], encoding: int
 ) -> None:
     kind, definition, data = case
-    made = schema.Schema(type_=kind, definition=definition)
+    made = schema.Schema(type_=schema.Schema.Type.Name(kind), definition=definition)
     expected = {grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT}
 
     assert call(channel, "ValidateSchema", parent=PROJECT, schema=made) in expected
@@ -130,7 +130,7 @@ def test_the_rpcs_answer_ok_or_invalid_argument(
     created = call(channel, "CreateSchema", parent=PROJECT, schema=made, schema_id="made")
     assert created in expected
     if created is grpc.StatusCode.OK:
-        chosen = schema.SchemaSettings(schema=SCHEMA, encoding=encoding)
+        chosen = schema.SchemaSettings(schema=SCHEMA, encoding=schema.Encoding.Name(encoding))
         topic = schema.Topic(name=TOPIC, schema_settings=chosen)
         mask = schema.FieldMask(paths=["schema_settings"])
         assert call(channel, "UpdateTopic", topic=topic, update_mask=mask) is grpc.StatusCode.OK
