@@ -65,7 +65,7 @@ def _first_word(definition: str) -> str:
             if depth > MAX_NESTING:
                 raise SchemaError(f"nested deeper than {MAX_NESTING} levels")
         elif word == "}":
-            depth = max(0, depth - 1)
+            depth -= 1
         elif word == "import" and not depth:
             raise SchemaError("imports are not supported; define the types inside the message")
         first = first or ("" if word[:2] in _COMMENTS else word)

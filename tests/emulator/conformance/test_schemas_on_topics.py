@@ -159,6 +159,14 @@ def test_settings_need_a_schema_and_an_encoding(server: Server) -> None:
         topic_with(server, "")
 
 
+@google_falls_short("takes fields that the schema does not have")
+def test_fields_that_the_schema_does_not_have_are_refused(server: Server) -> None:
+    topic = topic_with(server, create(server, avro(ORDER)).name).name
+
+    with server.refuses(InvalidArgument, naming="Order has no field 'more'"):
+        server.publish(topic, WIDER)
+
+
 def test_one_bad_message_refuses_all(server: Server) -> None:
     topic = topic_with(server, create(server, avro(ORDER)).name).name
     subscription = server.create_subscription(topic)
@@ -294,6 +302,20 @@ def test_a_range_goes_on_without_the_revisions_that_bound_it(server: Server) -> 
         server.publish(topic, '{"id": "a1", "note": null, "c": ""}')
 
 
+@google_falls_short("looks for the bound that stays, too")
+def test_a_bound_that_was_deleted_may_stay_when_the_other_is_moved(server: Server) -> None:
+    first = create(server, avro(ORDER))
+    second = commit(server, first.name, avro(ORDER))
+    topic = topic_with(server, first.name, first_revision_id=first.revision_id).name
+    delete_revision(server, first)
+    path = "schema_settings.last_revision_id"
+    update(server, topic, path, last_revision_id=second.revision_id)
+
+    server.publish(topic, GOOD)
+    with server.refuses(NotFound):
+        update(server, topic, path, last_revision_id=first.revision_id)
+
+
 def test_a_range_must_not_end_before_it_begins(server: Server) -> None:
     first = create(server, avro(ORDER))
     second = commit(server, first.name, avro(ORDER))
@@ -384,7 +406,8 @@ def test_messages_tell_what_was_deleted_since(server: Server) -> None:
 
 @embedded_only("Google's does not hold back by bytes")
 def test_what_was_deleted_since_leaves_flow_control_right(server: Server) -> None:
-    made = create(server, avro(ORDER))
+    """What subscribers are told is longer than the short name and the id that it stands for."""
+    made = create(server, avro(ORDER), "projects/p/schemas/abc")
     topic = topic_with(server, made.name).name
     subscription = server.create_subscription(topic)
     server.publish(topic, *[GOOD] * 4)

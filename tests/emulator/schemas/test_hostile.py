@@ -178,6 +178,7 @@ def _chain(length: int) -> str:
     [
         pytest.param(AVRO, LIST, b"\x02" * 5_000_000, BINARY, "message", id="a list too long"),
         pytest.param(AVRO, LIST, b"\x02" * 100 + b"\x00", BINARY, "", id="a list of 100"),
+        pytest.param(AVRO, LIST, b"\x02" * 101 + b"\x00", BINARY, "message", id="a list of 101"),
         pytest.param(AVRO, TREE, b"\x02" * 5_000_000, BINARY, "message", id="a tree too high"),
         pytest.param(AVRO, LOOP, b"", BINARY, "message", id="no end"),
         pytest.param(AVRO, LOOP, b'{"a":' * 90_000, JSON, "message", id="no end in JSON"),
@@ -221,14 +222,6 @@ def _chain(length: int) -> str:
             BINARY,
             "definition",
             id="groups in groups",
-        ),
-        pytest.param(
-            PROTO,
-            'syntax = "proto2"; ' + "}" * 5_000 + "message A {" + "optional group G = 1 {" * 9_000,
-            b"",
-            BINARY,
-            "definition",
-            id="groups behind what closes nothing",
         ),
         pytest.param(
             PROTO,
