@@ -170,7 +170,7 @@ class Client:
         while listed := self.call("ListSchemas", parent=PROJECT):
             schemas = schema.ListSchemasResponse.FromString(listed).schemas
             for made in schemas:
-                self.call("DeleteSchema", **{"name": made.name})
+                self.call("DeleteSchema", name=made.name)
             if not schemas:
                 break
 

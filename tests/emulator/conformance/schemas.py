@@ -54,6 +54,11 @@ def with_fields(*more: str) -> Definition:
     return {**ORDER, "fields": [*ORDER["fields"], *fields]}
 
 
+def record(kind: object, **more: object) -> Definition:
+    """A record with one field."""
+    return {"type": "record", "name": "R", "fields": [{"name": "a", "type": kind, **more}]}
+
+
 def avro(definition: Definition) -> Schema:
     return Schema(type_=AVRO, definition=json.dumps(definition))
 
