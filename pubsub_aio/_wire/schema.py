@@ -4,7 +4,8 @@
 to read. These are the same messages as plain protobuf classes, made from descriptors packaged with
 this library (see hatch_build.py). The pool is private, so both can live in one process.
 
-A class is made when its name is first used: `schema.Topic`, `schema.PublishRequest`.
+A class is made when its name is first used: `schema.Topic`, `schema.PublishRequest`. So is an enum
+that is not inside a message: `schema.Encoding`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import pkgutil
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 
 if TYPE_CHECKING:
     from google.iam.v1.iam_policy_pb2 import GetIamPolicyRequest as GetIamPolicyRequest
@@ -157,12 +159,17 @@ def message_class(full_name: str) -> type[Any]:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(full_name))
 
 
+def _enum(full_name: str) -> Any:
+    return EnumTypeWrapper(pool.FindEnumTypeByName(full_name))
+
+
 def __getattr__(name: str) -> Any:
     for package in PACKAGES:
-        try:
-            found = message_class(f"{package}.{name}")
-        except KeyError:
-            continue
-        globals()[name] = found
-        return found
+        for find in (message_class, _enum):
+            try:
+                found = find(f"{package}.{name}")
+            except KeyError:
+                continue
+            globals()[name] = found
+            return found
     raise AttributeError(f"the Pub/Sub API has no message named {name}")

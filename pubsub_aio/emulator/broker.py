@@ -20,6 +20,7 @@ from pubsub_aio.emulator.names import DELETED_TOPIC, check_name, project_of
 from pubsub_aio.emulator.policies import Policies
 from pubsub_aio.emulator.progress import WHOLE
 from pubsub_aio.emulator.response import Consumer
+from pubsub_aio.emulator.schemas.registry import DELETED_SCHEMA, Schemas, VersionedSchema
 from pubsub_aio.emulator.snapshots import Snapshot
 from pubsub_aio.emulator.status import Code, StatusError, already_exists, invalid, not_found
 from pubsub_aio.emulator.subscriptions import Stream, Subscription, detached
@@ -46,6 +47,7 @@ class Broker:
         self.topics: dict[str, Topic] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.snapshots: dict[str, Snapshot] = {}
+        self.schemas = Schemas(self._next_serial)
         self.policies = Policies()
         self.journal = journal or Journal()
         self.changed: dict[Subscription, None] = {}  # a set, in the order of what happened
@@ -157,13 +159,21 @@ class Broker:
     def create_topic(self, config: schema.Topic, *, now: float) -> schema.Topic:
         """Create a topic with these settings."""
         settings.check_topic(config)
+        if config.HasField("schema_settings"):
+            self.schemas.check_settings(config.schema_settings, schema.SchemaSettings())
         if config.name in self.topics:
             raise already_exists(config.name)
         topic = Topic(self._next_serial(), config, self.journal, now=now)
+        self._ask_schema(topic)
         self.topics[config.name] = topic
         self._alarms.set(topic, topic.poll(now))
         self._save(topic)
         return config
+
+    def _ask_schema(self, topic: Topic) -> None:
+        """Let the topic's messages be checked against its schema, if it has one."""
+        has_one = topic.config.HasField("schema_settings")
+        topic.admit = self.schemas.admit if has_one else None
 
     def topic(self, name: str) -> Topic:
         """The topic of that name."""
@@ -177,7 +187,10 @@ class Broker:
         settings.check_mask(mask, settings.MUTABLE_TOPIC, config)
         changed = resources.merged(topic.config, config, mask)
         settings.check_topic(changed)
+        if changed.HasField("schema_settings"):
+            self.schemas.check_settings(changed.schema_settings, topic.config.schema_settings)
         topic.config = changed
+        self._ask_schema(topic)
         for subscription in topic.subscriptions.values():
             resources.show_retention(subscription.config, changed)
             self._settle(subscription, now)
@@ -210,6 +223,29 @@ class Broker:
             self.changes.traffic[topic] = None
         self.changed.update(dict.fromkeys(topic.subscriptions.values()))
         return first_id
+
+    # Schemas; whatever touches nothing else is done by `schemas`
+
+    def delete_schema_revision(self, name: str) -> VersionedSchema:
+        """Delete a revision, `projects/P/schemas/S@REVISION`; returns its schema."""
+        left = self.schemas.delete_revision(name)
+        self._retell()
+        return left
+
+    def delete_schema(self, name: str) -> None:
+        """Delete a schema; nothing more can be published to topics that have it."""
+        self.schemas.delete(name)
+        for topic in self.topics.values():
+            if topic.config.schema_settings.schema == name:
+                topic.config.schema_settings.schema = DELETED_SCHEMA
+        self._retell()
+
+    def _retell(self) -> None:
+        """From now on messages may name a schema or a revision that is deleted."""
+        logs = [topic.log for topic in self.topics.values()]
+        logs += [subscription.log for subscription in self.subscriptions.values()]
+        for log in logs:
+            log.retold = self.schemas.retold
 
     # Subscriptions
 

@@ -100,7 +100,7 @@ class Deliveries:
         Returns:
             The `received_messages` of a response, and whether there may be more to look at.
         """
-        response = Response(consumer, limit=limit, now=now)
+        response = Response(consumer, limit=limit, now=now, retold=self._log.retold)
         self._take_copies(response)
         self._take_returned(response)
         looked = 0

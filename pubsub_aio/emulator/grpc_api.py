@@ -107,12 +107,9 @@ async def _abort(context: Context, error: StatusError) -> NoReturn:
 def status_of(error: StatusError) -> schema.Status:
     """A refusal as a google.rpc.Status, with its details."""
     status = schema.Status(code=int(error.code), message=error.message)
-    if error.ack_errors:
-        info = schema.ErrorInfo(
-            reason="EXACTLY_ONCE_ACKID_FAILURE",
-            domain="pubsub.googleapis.com",
-            metadata=error.ack_errors,
-        )
+    reason, metadata = error.info or ("EXACTLY_ONCE_ACKID_FAILURE", error.ack_errors)
+    if metadata:
+        info = schema.ErrorInfo(reason=reason, domain="pubsub.googleapis.com", metadata=metadata)
         status.details.add().Pack(info)
     if error.retry_delay is not None:
         retry = schema.RetryInfo()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pubsub_aio._wire import schema
 from pubsub_aio.emulator import resources
 from pubsub_aio.emulator.paging import page_of
+from pubsub_aio.emulator.schemas.handlers import HANDLERS as SCHEMA_HANDLERS
 from pubsub_aio.emulator.settings import not_yet
 from pubsub_aio.emulator.status import invalid
 
@@ -168,7 +169,7 @@ def _with_policy(broker: Broker, name: str) -> Resource:
     """The resource of that name, of any kind that has a policy."""
     kind = "".join(name.split("/")[2:3])
     if kind == "schemas":
-        raise not_yet("the policy of a schema")
+        return broker.schemas.find(name, field="resource")
     if kind == "subscriptions":
         return resources.find(broker.subscriptions, name, kind, field="resource")
     if kind == "snapshots":
@@ -199,5 +200,6 @@ HANDLERS: dict[str, Callable[..., Message | None]] = {
     "Seek": _seek,
     "GetIamPolicy": _get_iam_policy,
     "SetIamPolicy": _set_iam_policy,
+    **SCHEMA_HANDLERS,
 }
 """By RPC; a reply of none stands for an empty message."""

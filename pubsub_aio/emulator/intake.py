@@ -9,6 +9,10 @@ if TYPE_CHECKING:
 
 
 def taken_in(topic: Topic, bodies: list[bytes]) -> list[bytes]:
-    """The messages, as the topic's transforms and its schema let them in."""
-    del topic
+    """The messages, as the topic's transforms and then its schema let them in.
+
+    A schema is about what is kept: transforms may make messages fit it.
+    """
+    if topic.admit:
+        bodies = topic.admit(topic.config.schema_settings, bodies)
     return bodies

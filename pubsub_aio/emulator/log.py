@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 SHIFT = 9
 SPAN = 1 << SHIFT
@@ -34,6 +34,8 @@ class TopicLog:
         self.next = 0
         self.first = 0
         """The oldest message that is kept; `next` if nothing is."""
+        self.retold: Callable[[bytes], bytes] | None = None
+        """What subscribers are sent instead of a record, once schemas or revisions were deleted."""
         self._chunks: dict[int, Chunk] = {}
 
     def append(self, records: Sequence[bytes], *, time: float) -> None:

@@ -10,11 +10,12 @@ from pubsub_aio._wire import schema
 from pubsub_aio.emulator.status import Code, StatusError, invalid
 
 if TYPE_CHECKING:
+    from pubsub_aio.emulator.schemas.registry import VersionedSchema
     from pubsub_aio.emulator.snapshots import Snapshot
     from pubsub_aio.emulator.subscriptions import Subscription
     from pubsub_aio.emulator.topics import Topic
 
-    Resource: TypeAlias = Topic | Subscription | Snapshot
+    Resource: TypeAlias = Topic | Subscription | Snapshot | VersionedSchema
 
 NEVER_SET = b"\x00\x20\x01"
 """The etag of a policy that was never set, as the service has it."""

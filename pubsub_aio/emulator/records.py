@@ -134,6 +134,13 @@ def deliver_attempt(record: bytes, ack_id: bytes, attempt: int) -> bytes:
     return b"\x0a" + varint(len(rest)) + rest
 
 
+def record_of(message: schema.PubsubMessage) -> bytes:
+    """The record of a message that has its id and its time."""
+    body = message.SerializeToString()
+    rest = b"\x12" + varint(len(body)) + body + _ACK_ID_HEADER
+    return b"\x0a" + varint(len(rest) + ack_ids.LENGTH) + rest
+
+
 def message_of(record: bytes) -> schema.PubsubMessage:
     """The message that a record holds."""
     return schema.PullResponse.FromString(record + _NO_ACK_ID).received_messages[0].message

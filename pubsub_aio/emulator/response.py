@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pubsub_aio.emulator import records
 
@@ -38,9 +38,17 @@ class Consumer:
 class Response:
     """The messages that go to one consumer at once."""
 
-    __slots__ = ("_parts", "_space", "consumer", "count", "now", "room")
+    __slots__ = ("_parts", "_retold", "_space", "consumer", "count", "now", "room")
 
-    def __init__(self, consumer: Consumer, *, limit: int, now: float) -> None:
+    def __init__(
+        self,
+        consumer: Consumer,
+        *,
+        limit: int,
+        now: float,
+        retold: Callable[[bytes], bytes] | None = None,
+    ) -> None:
+        self._retold = retold
         self.consumer = consumer
         self.now = now
         self.count = 0
@@ -75,11 +83,12 @@ class Response:
         self, taken: Sequence[bytes], ids: Sequence[bytes], *, attempt: int, held: bool = True
     ) -> None:
         """Put records in; `attempt` is told to the subscriber unless it is zero."""
+        told = [self._retold(record) for record in taken] if self._retold else taken
         if attempt:
-            pairs = zip(taken, ids, strict=True)
+            pairs = zip(told, ids, strict=True)
             self._parts += [records.deliver_attempt(r, ack_id, attempt) for r, ack_id in pairs]
         else:
-            self._parts.append(records.deliver(taken, ids))
+            self._parts.append(records.deliver(told, ids))
         size = sum(map(len, taken))
         if held:
             self.consumer.held_messages += len(taken)

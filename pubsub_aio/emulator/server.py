@@ -367,7 +367,7 @@ class Emulator:
             self._wake()
 
     def delete_project(self) -> None:
-        """Delete every topic, subscription and snapshot of the project."""
+        """Delete every topic, subscription, snapshot and schema of the project."""
         now, broker, mine = self.clock.now(), self._broker, f"projects/{self.project}/"
         for name in [name for name in broker.subscriptions if name.startswith(mine)]:
             broker.delete_subscription(name, now=now)
@@ -375,6 +375,8 @@ class Emulator:
             broker.delete_snapshot(name, now=now)
         for name in [name for name in broker.topics if name.startswith(mine)]:
             broker.delete_topic(name, now=now)
+        for name in [name for name in broker.schemas.named if name.startswith(mine)]:
+            broker.delete_schema(name)
         self._wake()
 
     # What goes on

@@ -75,8 +75,6 @@ def check_topic(topic: schema.Topic) -> None:
         )
     if topic.kms_key_name and not _KMS_KEY.fullmatch(topic.kms_key_name):
         raise invalid("kms_key_name", "must be projects/P/locations/L/keyRings/R/cryptoKeys/K")
-    if topic.HasField("schema_settings"):
-        raise not_yet("schema_settings")
     if topic.message_transforms:
         raise not_yet("message_transforms")
     topic.state = schema.Topic.State.ACTIVE

@@ -39,6 +39,7 @@ class StatusError(Exception):
         message: What is wrong, naming the field, and what to do about it.
         ack_errors: For each ack id that failed, why; sent as an ErrorInfo.
         retry_delay: Seconds to wait before a retry; sent as a RetryInfo.
+        info: A reason in capitals and what goes with it, for programs; sent as an ErrorInfo.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class StatusError(Exception):
         *,
         ack_errors: Mapping[str, str] | None = None,
         retry_delay: float | None = None,
+        info: tuple[str, Mapping[str, str]] | None = None,
     ) -> None:
         # A refusal may quote what was sent, but gRPC limits how much of it can be sent back.
         message = message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}..."
@@ -56,6 +58,7 @@ class StatusError(Exception):
         self.message = message
         self.ack_errors = dict(ack_errors or {})
         self.retry_delay = retry_delay
+        self.info = info
 
 
 def invalid(field: str, why: str) -> StatusError:

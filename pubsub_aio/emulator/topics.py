@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pubsub_aio.emulator import records
@@ -32,6 +32,8 @@ class Topic:
         """Messages before this offset are saved, if somebody saves them."""
         self.first_id = _first_id(serial, now)
         """The id of the message at offset 0, had there been one."""
+        self.admit: Callable[[schema.SchemaSettings, list[bytes]], list[bytes]] | None = None
+        """Checks messages against the topic's schema, if it has one."""
         self.subscriptions: dict[str, Subscription] = {}
         self.snapshots: dict[str, Snapshot] = {}
         self._journal = journal

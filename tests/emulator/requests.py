@@ -27,6 +27,7 @@ PROJECT = "projects/fuzz"
 TOPICS = [f"{PROJECT}/topics/{name}" for name in ("one", "two", "dead")]
 SUBSCRIPTIONS = [f"{PROJECT}/subscriptions/{name}" for name in ("plain", "ordered", "once", "dlq")]
 SNAPSHOTS = [f"{PROJECT}/snapshots/{name}" for name in ("snap", "shot")]
+SHAPE = '{"type": "record", "name": "Shape", "fields": [{"name": "corners", "type": "int"}]}'
 SCHEMAS = [f"{PROJECT}/schemas/shape", f"{PROJECT}/schemas/shape@1a2b3c4d"]
 FIELD = FieldDescriptor
 DAY = 86_400
@@ -93,6 +94,12 @@ _GOOD: dict[str, st.SearchStrategy[Any]] = {
     "Snapshot.name": _some(*SNAPSHOTS),
     "CreateSnapshotRequest.name": _some(*SNAPSHOTS, *_new("snapshots"), ""),
     "name": _some(*SCHEMAS),
+    "schema_id": _some("shape", "new-0"),
+    "SchemaSettings.schema": _some(*SCHEMAS[:1]),
+    "definition": _some(SHAPE, SHAPE, "message Shape { optional int32 corners = 1; }"),
+    "type_": _some(2, 2, 1),
+    "encoding": _some(1, 2),
+    "message": _some(b"\x06", b'{"corners": 3}', b"\x08\x03"),
     "resource": _some(*TOPICS, *SUBSCRIPTIONS, *SCHEMAS),
     "project": _some(PROJECT, PROJECT, "projects/other"),
     "parent": _some(PROJECT),

@@ -36,6 +36,7 @@ REFUSALS = {
     grpc.StatusCode.ALREADY_EXISTS,
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.UNIMPLEMENTED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,  # no more revisions of a schema
 }
 ENDINGS = REFUSALS | {
     grpc.StatusCode.OK,
@@ -166,6 +167,12 @@ class Client:
                     token = answer.next_page_token
                     if not token:
                         break
+        while listed := self.call("ListSchemas", parent=PROJECT):
+            schemas = schema.ListSchemasResponse.FromString(listed).schemas
+            for made in schemas:
+                self.call("DeleteSchema", name=made.name)
+            if not schemas:
+                break
 
     def check_alive(self) -> None:
         """It still does its work, and nothing went wrong inside."""

@@ -67,9 +67,7 @@ class Store:
         except BaseException:
             await self._let_go()
             raise
-        loop = asyncio.get_running_loop()
-        self._look_at = loop.time() + _LOOK_EVERY
-        self._task = loop.create_task(self._run())
+        self._task = asyncio.get_running_loop().create_task(self._run())
 
     def _load(self) -> None:
         directory = self._directory

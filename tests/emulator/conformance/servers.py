@@ -22,12 +22,14 @@ from google.pubsub_v1 import (
     PullRequest,
     PullResponse,
     ReceivedMessage,
+    SchemaServiceClient,
     SeekRequest,
     SubscriberClient,
     Subscription,
     Topic,
 )
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
+from google.pubsub_v1.services.schema_service.transports import SchemaServiceGrpcTransport
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
 from tests.emulator.conformance.streams import WITHIN, Stream
@@ -55,6 +57,9 @@ class Server:
         self.channel = grpc.insecure_channel(address, options=_UNLIMITED)
         self.publisher = PublisherClient(transport=PublisherGrpcTransport(channel=self.channel))
         self.subscriber = SubscriberClient(transport=SubscriberGrpcTransport(channel=self.channel))
+        self.schemas = SchemaServiceClient(
+            transport=SchemaServiceGrpcTransport(channel=self.channel)
+        )
         self._pull = self.channel.unary_unary(
             "/google.pubsub.v1.Subscriber/Pull",
             request_serializer=PullRequest.serialize,
@@ -73,6 +78,9 @@ class Server:
 
     def snapshot_name(self, snapshot_id: str | None = None) -> str:
         return self._name("snapshots", snapshot_id)
+
+    def schema_name(self, schema_id: str | None = None) -> str:
+        return self._name("schemas", schema_id)
 
     def _name(self, kind: str, given: str | None) -> str:
         made = f"{kind[:-1]}-{next(self._numbers)}" if given is None else given

@@ -12,6 +12,7 @@ from google.pubsub_v1 import (
     Topic,
 )
 
+from tests.emulator.conformance import schemas
 from tests.emulator.conformance.marks import google_falls_short
 from tests.emulator.conformance.rest import Json, Rest
 from tests.emulator.conformance.servers import Server
@@ -45,6 +46,8 @@ def put(
 
 def create(server: Server, kind: str) -> str:
     """Make a resource of that kind."""
+    if kind == "schema":
+        return schemas.create(server, schemas.avro(schemas.ORDER)).name
     topic, subscription = server.create_pair()
     if kind == "snapshot":
         request = CreateSnapshotRequest(name=server.snapshot_name(), subscription=subscription)
@@ -58,11 +61,13 @@ def delete(server: Server, kind: str, name: str) -> None:
     elif kind == "subscription":
         request = DeleteSubscriptionRequest(subscription=name)
         server.call(server.subscriber.delete_subscription, request)
+    elif kind == "schema":
+        schemas.delete(server, name)
     else:
         server.call(server.subscriber.delete_snapshot, DeleteSnapshotRequest(snapshot=name))
 
 
-kinds = pytest.mark.parametrize("kind", ["topic", "subscription", "snapshot"])
+kinds = pytest.mark.parametrize("kind", ["topic", "subscription", "snapshot", "schema"])
 
 
 @without_iam

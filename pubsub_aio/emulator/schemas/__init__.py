@@ -1,0 +1,1 @@
+"""Schemas: what a topic's messages must look like, in revisions; see `registry`."""
