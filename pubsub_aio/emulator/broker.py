@@ -8,6 +8,7 @@ subscriptions may have something to deliver.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from pubsub_aio._wire import schema
 from pubsub_aio.emulator import ack_ids, resources, settings
@@ -25,6 +26,9 @@ from pubsub_aio.emulator.snapshots import Snapshot
 from pubsub_aio.emulator.status import Code, StatusError, already_exists, invalid, not_found
 from pubsub_aio.emulator.subscriptions import Stream, Subscription, detached
 from pubsub_aio.emulator.topics import Topic
+
+if TYPE_CHECKING:
+    from pubsub_aio.emulator.changes import Resource
 
 STREAM_LIFE = 1_800.0
 """Seconds after which the service ends a stream."""
@@ -47,7 +51,7 @@ class Broker:
         self.topics: dict[str, Topic] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.snapshots: dict[str, Snapshot] = {}
-        self.schemas = Schemas(self._next_serial)
+        self.schemas = Schemas(self._next_serial, self._save)
         self.policies = Policies()
         self.journal = journal or Journal()
         self.changed: dict[Subscription, None] = {}  # a set, in the order of what happened
@@ -103,18 +107,20 @@ class Broker:
         self.serial += 1
         return self.serial
 
-    def _save(self, *resources: Topic | Subscription | Snapshot) -> None:
+    def _save(self, *resources: Resource) -> None:
         """Mark what was made, changed or deleted."""
         if self.changes is not None:
             self.changes.settings.update(dict.fromkeys(resources))
 
-    def exists(self, resource: Topic | Subscription | Snapshot) -> bool:
+    def exists(self, resource: Resource) -> bool:
         """Whether it, or something that needs it, was not deleted."""
         if isinstance(resource, Topic):
             there = self.topics.get(resource.config.name) is resource
             return there or bool(resource.subscriptions or resource.snapshots)
         if isinstance(resource, Subscription):
             return self.subscriptions.get(resource.config.name) is resource
+        if isinstance(resource, VersionedSchema):
+            return self.schemas.named.get(resource.name) is resource
         return self.snapshots.get(resource.config.name) is resource
 
     def kept_topics(self) -> list[Topic]:
@@ -151,8 +157,10 @@ class Broker:
         for topic in topics:
             self.topics[topic.config.name] = topic
             self._alarms.set(topic, topic.poll(now))
+            self._ask_schema(topic)
         for subscription in self.subscriptions.values():
             self._settle(subscription, now)
+        self._retell()
 
     # Topics
 
@@ -238,6 +246,7 @@ class Broker:
         for topic in self.topics.values():
             if topic.config.schema_settings.schema == name:
                 topic.config.schema_settings.schema = DELETED_SCHEMA
+                self._save(topic)
         self._retell()
 
     def _retell(self) -> None:
@@ -324,7 +333,7 @@ class Broker:
 
     def set_policy(
         self,
-        resource: Topic | Subscription | Snapshot,
+        resource: Resource,
         policy: schema.Policy,
         mask: schema.FieldMask,
     ) -> schema.Policy:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
+    from pubsub_aio.emulator.schemas.registry import VersionedSchema
     from pubsub_aio.emulator.snapshots import Snapshot
     from pubsub_aio.emulator.subscriptions import Subscription
     from pubsub_aio.emulator.topics import Topic
 
-    Resource: TypeAlias = Topic | Subscription | Snapshot
+    Resource: TypeAlias = Topic | Subscription | Snapshot | VersionedSchema
 
 
 class Changes:

@@ -6,7 +6,7 @@ others are older and which are newer, which is what a topic goes by that names i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 
 from pubsub_aio._wire import schema
@@ -113,11 +113,21 @@ class Schemas:
 
     Args:
         next_number: Gives the number of the next revision; each is greater than the one before.
+        changed: Called with what was created, changed or deleted.
     """
 
-    def __init__(self, next_number: Callable[[], int]) -> None:
+    def __init__(
+        self, next_number: Callable[[], int], changed: Callable[[VersionedSchema], None]
+    ) -> None:
         self.named: dict[str, VersionedSchema] = {}
         self._next_number = next_number
+        self._changed = changed
+
+    def go_on(self, name: str, revisions: Iterable[schema.Schema]) -> VersionedSchema:
+        """Take over a schema of an earlier life."""
+        kept = self.named[name] = VersionedSchema(name)
+        kept.revisions = {config.revision_id: Revision(config) for config in revisions}
+        return kept
 
     # Reading
 
@@ -198,6 +208,7 @@ class Schemas:
         made.revision_create_time.FromNanoseconds(round(now * 1_000_000) * 1_000)
         revision = Revision(made, definition)
         target.revisions[made.revision_id] = revision
+        self._changed(target)
         return revision
 
     def delete_revision(self, name: str) -> VersionedSchema:
@@ -210,12 +221,14 @@ class Schemas:
         if len(target.revisions) == 1:
             raise invalid("name", "the only revision of a schema stays; delete the schema instead")
         del target.revisions[revision_id]
+        self._changed(target)
         return target
 
     def delete(self, name: str) -> None:
         """Delete a schema with all its revisions."""
-        self.find(name)
+        target = self.find(name)
         del self.named[name]
+        self._changed(target)
 
     # Topics and messages
 

@@ -11,6 +11,7 @@ from pubsub_aio.emulator.storage.blocks import saved_position, saved_progress
 from pubsub_aio.emulator.storage.saved import (
     Saved,
     SavedMessages,
+    SavedSchema,
     SavedSegment,
     SavedSnapshot,
     SavedSubscription,
@@ -22,6 +23,7 @@ from pubsub_aio.emulator.topics import Topic
 if TYPE_CHECKING:
     from pubsub_aio.emulator.broker import Broker
     from pubsub_aio.emulator.changes import Changes, Resource
+    from pubsub_aio.emulator.schemas.registry import VersionedSchema
 
 PORTION = 4 * 1024 * 1024
 """Bytes of messages that are written in one piece, about."""
@@ -42,6 +44,8 @@ def everything(broker: Broker, segments: Mapping[int, int]) -> Saved:
     """All of the broker but for its messages, and the files (with their lengths) that have them."""
     saved = _counters(broker)
     saved.whole = True
+    for versioned in broker.schemas.named.values():
+        _add(saved, broker, versioned)
     for topic in broker.kept_topics():
         _add(saved, broker, topic)
     for snapshot in broker.snapshots.values():
@@ -97,10 +101,15 @@ def _add(saved: Saved, broker: Broker, resource: Resource) -> None:
             saved.subscriptions.append(_subscription(broker, resource))
         else:
             saved.gone_subscriptions.append(resource.uid)
+    elif isinstance(resource, Snapshot):
+        if there:
+            saved.snapshots.append(_snapshot(broker, resource))
+        else:
+            saved.gone_snapshots.append(resource.serial)
     elif there:
-        saved.snapshots.append(_snapshot(broker, resource))
+        saved.schemas.append(_schema(broker, resource))
     else:
-        saved.gone_snapshots.append(resource.serial)
+        saved.gone_schemas.append(resource.name)
 
 
 def _topic(broker: Broker, topic: Topic) -> SavedTopic:
@@ -132,6 +141,14 @@ def _snapshot(broker: Broker, snapshot: Snapshot) -> SavedSnapshot:
         config=snapshot.config,
         policy=broker.policies.kept(snapshot),
         position=saved_position(snapshot.position),
+    )
+
+
+def _schema(broker: Broker, versioned: VersionedSchema) -> SavedSchema:
+    return SavedSchema(
+        name=versioned.name,
+        revisions=[revision.config for revision in versioned.revisions.values()],
+        policy=broker.policies.kept(versioned),
     )
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Saved,
         SavedMessages,
         SavedProgress,
+        SavedSchema,
         SavedSnapshot,
         SavedSubscription,
         SavedTopic,
@@ -53,6 +54,7 @@ class Life:
         self._topics: dict[int, SavedTopic] = {}
         self._subscriptions: dict[int, SavedSubscription] = {}
         self._snapshots: dict[int, SavedSnapshot] = {}
+        self._schemas: dict[str, SavedSchema] = {}
         self._progress: dict[int, _Progress] = {}
         self._messages: dict[int, list[SavedMessages]] = {}
 
@@ -61,9 +63,13 @@ class Life:
         if saved.whole:
             for kept in (self._topics, self._subscriptions, self._snapshots, self._progress):
                 kept.clear()
+            self._schemas.clear()
             self.segments = {other.number: other.length for other in saved.segments}
         self._serial = max(self._serial, saved.serial)
         self._policy_changes = max(self._policy_changes, saved.policy_changes)
+        for name in saved.gone_schemas:  # before those that are there: one may have its name
+            self._schemas.pop(name, None)
+        self._schemas.update((kept.name, kept) for kept in saved.schemas)
         self._topics.update((topic.serial, topic) for topic in saved.topics)
         self._subscriptions.update((kept.uid, kept) for kept in saved.subscriptions)
         self._snapshots.update((kept.serial, kept) for kept in saved.snapshots)
@@ -101,6 +107,10 @@ class Life:
         policies |= _policies(topics.values(), self._topics.values())
         policies |= _policies(subscriptions, self._subscriptions.values())
         policies |= _policies(snapshots, self._snapshots.values())
+        schemas = [
+            broker.schemas.go_on(kept.name, kept.revisions) for kept in self._schemas.values()
+        ]
+        policies |= _policies(schemas, self._schemas.values())
         broker.policies.go_on(self._policy_changes, policies)
         broker.go_on(there, subscriptions, snapshots, now=now)
 
@@ -172,7 +182,7 @@ class Life:
 
 def _policies(
     resources: Iterable[Resource],
-    saved: Iterable[SavedTopic | SavedSubscription | SavedSnapshot],
+    saved: Iterable[SavedTopic | SavedSubscription | SavedSnapshot | SavedSchema],
 ) -> dict[Resource, schema.Policy]:
     pairs = zip(resources, saved, strict=True)
     return {resource: kept.policy for resource, kept in pairs if kept.HasField("policy")}

@@ -55,6 +55,13 @@ if TYPE_CHECKING:
         policy: schema.Policy
         position: SavedProgress
 
+    class SavedSchema(Message):
+        """A schema with all its revisions, the oldest first."""
+
+        name: str
+        revisions: list[schema.Schema]
+        policy: schema.Policy
+
     class SavedMessages(Message):
         """Messages of a topic at consecutive offsets, as records."""
 
@@ -86,11 +93,13 @@ if TYPE_CHECKING:
         gone_snapshots: list[int]
         segments: list[SavedSegment]
         gone_segments: list[int]
+        schemas: list[SavedSchema]
+        gone_schemas: list[str]
 
 
 _FIELD = descriptor_pb2.FieldDescriptorProto
 _NUMBER, _REAL, _FLAG = _FIELD.TYPE_UINT64, _FIELD.TYPE_DOUBLE, _FIELD.TYPE_BOOL
-_BYTES = _FIELD.TYPE_BYTES
+_BYTES, _TEXT = _FIELD.TYPE_BYTES, _FIELD.TYPE_STRING
 _PACKAGE = "pubsub_aio.storage"
 
 _MESSAGES: dict[str, list[tuple[str, int, Any]]] = {
@@ -124,6 +133,11 @@ _MESSAGES: dict[str, list[tuple[str, int, Any]]] = {
         ("policy", 4, ".google.iam.v1.Policy"),
         ("position", 5, "SavedProgress"),
     ],
+    "SavedSchema": [
+        ("name", 1, _TEXT),
+        ("revisions*", 2, ".google.pubsub.v1.Schema"),
+        ("policy", 3, ".google.iam.v1.Policy"),
+    ],
     "SavedMessages": [
         ("topic", 1, _NUMBER),
         ("first", 2, _NUMBER),
@@ -145,6 +159,8 @@ _MESSAGES: dict[str, list[tuple[str, int, Any]]] = {
         ("gone_snapshots*", 11, _NUMBER),
         ("segments*", 12, "SavedSegment"),
         ("gone_segments*", 13, _NUMBER),
+        ("schemas*", 14, "SavedSchema"),
+        ("gone_schemas*", 15, _TEXT),
     ],
 }
 """Name, number and type of each field; a star is for many."""
@@ -155,6 +171,7 @@ def _add() -> None:
         name="pubsub_aio/emulator/storage/saved.proto", package=_PACKAGE, syntax="proto3"
     )
     file.dependency.append("pubsub_aio/_wire/pubsub.proto")
+    file.dependency.append("pubsub_aio/_wire/schema.proto")
     file.dependency.append("google/iam/v1/policy.proto")
     for name, fields in _MESSAGES.items():
         made = file.message_type.add(name=name)

@@ -17,7 +17,7 @@ STRING = schema.Schema(type_=schema.Schema.Type.AVRO, definition='"string"')
 
 
 def registry() -> Schemas:
-    return Schemas(itertools.count(1).__next__)
+    return Schemas(itertools.count(1).__next__, lambda _: None)
 
 
 def test_ids_differ_and_keep_the_order_of_revisions_also_of_deleted_ones() -> None:

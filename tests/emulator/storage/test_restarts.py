@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from google.api_core.exceptions import NotFound
+from google.api_core.exceptions import InvalidArgument, NotFound
 from google.iam.v1.iam_policy_pb2 import GetIamPolicyRequest, SetIamPolicyRequest
 from google.pubsub_v1 import (
     CreateSnapshotRequest,
@@ -16,11 +16,16 @@ from google.pubsub_v1 import (
     DeleteTopicRequest,
     DetachSubscriptionRequest,
     GetSnapshotRequest,
+    ListSchemaRevisionsRequest,
+    ListSchemasRequest,
     PubsubMessage,
+    Schema,
+    SchemaServiceClient,
     StreamingPullResponse,
     Subscription,
     UpdateSubscriptionRequest,
 )
+from google.pubsub_v1.services.schema_service.transports import SchemaServiceGrpcTransport
 
 from pubsub_aio.emulator import EmulatorThread, VirtualClock
 from pubsub_aio.emulator.clock import START
@@ -178,6 +183,44 @@ def test_a_detached_subscription_stays_detached(start: Start) -> None:
         with start() as server:
             assert server.get_subscription(subscription).detached
             server.publish(topic, "tea")
+
+
+def test_schemas_survive(start: Start) -> None:
+    definition = '{"type": "record", "name": "A", "fields": [{"name": "a", "type": "string"}]}'
+    with start() as server:
+        schemas = SchemaServiceClient(transport=SchemaServiceGrpcTransport(channel=server.channel))
+        made = Schema(type_=Schema.Type.AVRO, definition=definition)
+        parent = f"projects/{server.project}"
+        first = schemas.create_schema(parent=parent, schema=made, schema_id="order")
+        made.name = ""
+        second = schemas.commit_schema(name=first.name, schema=made)
+        gone = schemas.create_schema(parent=parent, schema=made, schema_id="gone")
+        settings = {"schema": first.name, "encoding": "JSON"}
+        topic = server.create_topic(schema_settings=settings)
+        orphan = server.create_topic(schema_settings={"schema": gone.name, "encoding": "JSON"})
+        schemas.delete_schema(name=gone.name)
+        subscription = server.create_subscription(topic)
+        server.publish(topic, '{"a": "tea"}')
+
+    with start() as server:
+        schemas = SchemaServiceClient(transport=SchemaServiceGrpcTransport(channel=server.channel))
+        listed = ListSchemasRequest(parent=parent, view="FULL")
+        assert list(schemas.list_schemas(listed)) == [second]
+        revisions = ListSchemaRevisionsRequest(name=first.name, view="FULL")
+        assert list(schemas.list_schema_revisions(revisions)) == [second, first]
+        assert server.get_topic(orphan).schema_settings.schema == "_deleted-schema_"
+        with server.refuses(InvalidArgument, naming="messages[0].data"):
+            server.publish(topic, "{}")
+        server.publish(topic, '{"a": "coffee"}')
+        told = server.receive(subscription, 2)[1].message.attributes
+        assert told["googclient_schemarevisionid"] == second.revision_id
+        third = schemas.commit_schema(name=first.name, schema=made)
+        assert third.revision_id not in (first.revision_id, second.revision_id)
+        schemas.delete_schema(name=first.name)
+
+    with start() as server:
+        told = server.receive(subscription, 2)[0].message.attributes
+        assert told["googclient_schemaname"] == "_deleted-schema_"
 
 
 @pytest.mark.parametrize("kind", ["topic", "subscription"])
