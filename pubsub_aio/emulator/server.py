@@ -23,8 +23,10 @@ from pubsub_aio.emulator.faults import Faults
 from pubsub_aio.emulator.intake import taken_in
 from pubsub_aio.emulator.journal import HISTORY, Journal, PublishedMessage
 from pubsub_aio.emulator.listener import Listener
+from pubsub_aio.emulator.pushers import Pushers
 from pubsub_aio.emulator.service import DELIVERY_LAG, Service
 from pubsub_aio.emulator.status import Code, StatusError
+from pubsub_aio.emulator.tokens import Tokens
 
 if TYPE_CHECKING:
     from pubsub_aio.emulator.front import Front
@@ -97,6 +99,8 @@ class Emulator:
         self.faults = Faults(self._broker, find=self._subscription, wake=self._wake)
         self._service = Service(self._broker, self.clock, self.faults, delivery_lag=delivery_lag)
         self._service.on_time_changed = self._set_timer
+        self._tokens = Tokens(self.clock)
+        self._pushers = Pushers(self._service, self._tokens)
         self._listener: Listener | None = None
         self._started = False
         self._timer: asyncio.TimerHandle | None = None
@@ -107,6 +111,7 @@ class Emulator:
         self.faults.attach(await self._open())
         self._started = True
         self._set_timer()
+        self._pushers.start()
         return self
 
     async def __aexit__(
@@ -122,6 +127,7 @@ class Emulator:
             self._broker.changed[subscription] = None
         self._wake()
         try:
+            await self._pushers.stop()
             await self._quiet()
         finally:
             self._started = False
@@ -130,7 +136,7 @@ class Emulator:
 
     async def _open(self) -> Front:
         """Let clients in; returns where they come in."""
-        listener = Listener(self._service, self.faults)
+        listener = Listener(self._service, self.faults, self._tokens)
         try:
             self._port = await listener.start(self._host, self._port)
         except BaseException:
