@@ -58,6 +58,7 @@ PURE = {
             "records",
             "resources",
         ),
+        *("push_request", "push_settings", "pushing"),
         *("response", "settings", "snapshots", "status", "subscriptions", "topics"),
     }
 }

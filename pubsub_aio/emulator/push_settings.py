@@ -73,13 +73,13 @@ def _check_attributes(config: schema.PushConfig) -> None:
 
 def _check_endpoint(endpoint: str) -> None:
     field = "push_config.push_endpoint"
-    example = "it must be a URL such as https://example.com/push"
+    wanted = f"must be a URL such as https://example.com/push, not {endpoint!r}"
     if _NOT_IN_A_URL.search(endpoint):
-        raise invalid(field, f"{endpoint!r} has spaces or control characters; {example}")
+        raise invalid(field, f"{wanted}: spaces and control characters must be escaped")
     try:
         parts = urlsplit(endpoint)
         host = parts.hostname if parts.port != 0 else None
     except ValueError as error:
-        raise invalid(field, f"{endpoint!r}: {error}; {example}") from error
+        raise invalid(field, f"{wanted}: {error}") from error
     if parts.scheme not in ("http", "https") or not host:
-        raise invalid(field, f"{endpoint!r} is none; {example}")
+        raise invalid(field, wanted)

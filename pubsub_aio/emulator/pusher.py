@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
 from typing import TYPE_CHECKING
 
@@ -104,7 +105,7 @@ class Pusher:
             }
             headers["Authorization"] = f"Bearer {token}"
         async with session.post(
-            endpoint, data=body, headers=headers, allow_redirects=False
+            endpoint, data=io.BytesIO(body), headers=headers, allow_redirects=False
         ) as response:
             read = 0
             while read < _READ_AT_MOST and (part := await response.content.readany()):

@@ -12,8 +12,6 @@ from google.pubsub_v1 import (
     GetSchemaRequest,
     ListSchemaRevisionsRequest,
     ListSchemasRequest,
-    ModifyPushConfigRequest,
-    PushConfig,
     RollbackSchemaRequest,
     Schema,
     Subscription,
@@ -31,7 +29,6 @@ from tests.emulator.conformance.streams import WITHIN
 
 pytestmark = embedded_only("it is about what our own emulator cannot do yet")
 
-PUSH = {"push_endpoint": "http://127.0.0.1:9/push"}
 TRANSFORM = {
     "javascript_udf": {
         "function_name": "same",
@@ -146,40 +143,6 @@ def test_rest_says_unimplemented_too(
     assert isinstance(error, dict)
     assert (response.status, error["code"], error["status"]) == (501, 501, "UNIMPLEMENTED")
     assert naming in str(error["message"])
-
-
-def test_push_subscription_is_unimplemented(server: Server) -> None:
-    topic = server.create_topic()
-
-    with server.refuses(MethodNotImplemented, naming="push"):
-        server.create_subscription(topic, push_config=PUSH)
-
-
-def test_push_by_update_is_unimplemented(server: Server) -> None:
-    _, subscription = server.create_pair()
-    request = UpdateSubscriptionRequest(
-        subscription=Subscription(name=subscription, push_config=PUSH),
-        update_mask={"paths": ["push_config"]},
-    )
-
-    with server.refuses(MethodNotImplemented, naming="push"):
-        server.call(server.subscriber.update_subscription, request)
-    assert not server.get_subscription(subscription).push_config.push_endpoint
-
-
-def test_modify_push_config_is_unimplemented(server: Server) -> None:
-    _, subscription = server.create_pair()
-    request = ModifyPushConfigRequest(subscription=subscription, push_config=PushConfig(PUSH))
-
-    with server.refuses(MethodNotImplemented, naming="push"):
-        server.call(server.subscriber.modify_push_config, request)
-
-
-def test_modify_push_config_to_pull_is_taken(server: Server) -> None:
-    _, subscription = server.create_pair()
-    request = ModifyPushConfigRequest(subscription=subscription, push_config=PushConfig())
-
-    server.call(server.subscriber.modify_push_config, request)
 
 
 def test_message_transforms_of_a_topic_are_unimplemented(server: Server) -> None:
