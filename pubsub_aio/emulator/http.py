@@ -79,9 +79,9 @@ class HttpServer:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.path == "/":
             return web.Response(text="Ok\n")
-        if request.path == CERTS_PATH:
+        if request.method == "GET" and request.path == CERTS_PATH:
             return web.json_response(await self._tokens.key_set())
-        if request.path == "/.well-known/openid-configuration":
+        if request.method == "GET" and request.path == "/.well-known/openid-configuration":
             return web.json_response(discovery(request.host))
         if request.headers.get("Expect", "").lower() == "100-continue":
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")

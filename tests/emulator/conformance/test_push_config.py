@@ -14,7 +14,7 @@ from google.pubsub_v1 import (
 )
 
 from tests.emulator.conformance.marks import google_falls_short
-from tests.emulator.conformance.rest import Rest
+from tests.emulator.conformance.rest import Json, Rest
 from tests.emulator.conformance.servers import Server, texts
 from tests.emulator.conformance.streams import WITHIN
 from tests.emulator.push_endpoint import Endpoint
@@ -334,9 +334,11 @@ def test_push_over_rest(server: Server, endpoint: Endpoint) -> None:
     rest = Rest(server.address, timeout=WITHIN)
     topic, subscription = server.topic_name(), server.subscription_name()
     rest.put(topic, {})
-    push = {"pushEndpoint": endpoint.url, "noWrapper": {"writeMetadata": True}}
-    made = rest.put(subscription, {"topic": topic, "pushConfig": push})
-    assert made.body["pushConfig"]["pushEndpoint"] == endpoint.url
+    push: dict[str, Json] = {"pushEndpoint": endpoint.url, "noWrapper": {"writeMetadata": True}}
+    assert rest.put(subscription, {"topic": topic, "pushConfig": push}).status == 200
+    shown = rest.get(subscription).body["pushConfig"]
+    assert isinstance(shown, dict)
+    assert shown["pushEndpoint"] == endpoint.url
     server.publish(topic, "a")
     assert endpoint.wait_for(1)[0].body == b"a"
     assert rest.post(f"{subscription}:modifyPushConfig", {"pushConfig": {}}).status == 200
