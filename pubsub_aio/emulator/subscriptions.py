@@ -196,6 +196,8 @@ class Subscription:
 
     def detach(self) -> None:
         """Drop all messages, and get no more."""
+        if self.config.detached:
+            return
         self.config.detached = True
         self.deliveries.settle_before(self.log.next)
         self.log = TopicLog()

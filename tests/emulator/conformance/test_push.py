@@ -266,7 +266,7 @@ def test_push_redirect_is_not_followed(server: Server, endpoint: Endpoint, statu
     assert {push.path for push in endpoint.wait_for(2, server)} == {"/push?token=1"}
 
 
-@google_falls_short("has no filters")
+@google_falls_short("pushes both, in any order", hangs=True)
 def test_push_filter_leaves_messages_out(server: Server, endpoint: Endpoint) -> None:
     topic, _ = create(server, endpoint, filter='attributes.k = "v"')
     server.publish(
