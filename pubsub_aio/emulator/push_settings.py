@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from pubsub_aio.emulator.status import invalid
 
@@ -72,6 +71,8 @@ def _check_attributes(config: schema.PushConfig) -> None:
 
 
 def _check_endpoint(endpoint: str) -> None:
+    from urllib.parse import urlsplit  # only now: most subscriptions are pulled
+
     field = "push_config.push_endpoint"
     wanted = f"must be a URL such as https://example.com/push, not {endpoint!r}"
     if _NOT_IN_A_URL.search(endpoint):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-import json
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -99,15 +98,21 @@ def _claims(email: str, audience: str, issued_at: int) -> dict[str, object]:
 
 
 def _make_key() -> _Key:
-    # Only now: few need it, and it takes its time to import.
-    from cryptography.hazmat.primitives.asymmetric import rsa
-
+    try:
+        # Only now: few need it, and it takes its time to import.
+        from cryptography.hazmat.primitives.asymmetric import rsa
+    except ImportError as error:
+        raise ImportError(
+            'the emulator needs cryptography to sign tokens: pip install "pubsub-aio[emulator]"'
+        ) from error
     private = rsa.generate_private_key(public_exponent=65_537, key_size=2_048)
     modulus = _bytes(private.public_key().public_numbers().n)
     return _Key(private, hashlib.sha256(modulus).hexdigest()[:40])
 
 
 def _signed(key: _Key, claims: dict[str, object]) -> str:
+    import json
+
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import padding
 

@@ -56,6 +56,7 @@ class Endpoint:
         self.takes = 0.0
         self.most_at_once = 0
         self._under_way = 0
+        self._answered = 0
         self._came = threading.Condition()
         self._open = threading.Event()
         self._open.set()
@@ -108,6 +109,16 @@ class Endpoint:
                 server.let_time_pass(0.1)
         return list(self.requests)
 
+    def settle(self, server: Server, subscription: str) -> None:
+        """Wait until the server has taken note of every answer so far."""
+        ends_at = time.monotonic() + WITHIN
+        while self._answered < len(self.requests):
+            assert time.monotonic() < ends_at, "requests are not answered"
+            with self._came:
+                self._came.wait(0.05)
+        for _ in range(5):  # what was answered before a call is read before its reply is sent
+            server.get_subscription(subscription)
+
     def _take(self, pushed: Pushed) -> int:
         """Note a request; returns the status to answer, once that is due."""
         with self._came:
@@ -121,6 +132,11 @@ class Endpoint:
         with self._came:
             self._under_way -= 1
         return status
+
+    def _note_answer(self) -> None:
+        with self._came:
+            self._answered += 1
+            self._came.notify_all()
 
     def _handler(self) -> type[http.server.BaseHTTPRequestHandler]:
         endpoint = self
@@ -136,7 +152,10 @@ class Endpoint:
                     self.send_header(name, value)
                 if status != 204:
                     self.send_header("Content-Length", "0")
-                self.end_headers()
+                try:
+                    self.end_headers()
+                finally:
+                    endpoint._note_answer()
 
             def do_GET(self) -> None:
                 endpoint._take(Pushed(dict(self.headers.items()), b"", "followed"))

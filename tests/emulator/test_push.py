@@ -152,6 +152,7 @@ async def test_push_retry_policy_delays_only_what_failed(
     await settled(emulator, backlog=1)
     emulator.publish("orders", b"b")
     await came(emulator, endpoint, 2)
+    await settled(emulator, backlog=1)
     endpoint.statuses.append(500)
     await emulator.advance(15)
     await came(emulator, endpoint, 3)

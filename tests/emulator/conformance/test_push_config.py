@@ -258,6 +258,7 @@ def test_modify_push_config_to_pull_lets_requests_finish(
     server.publish(topic, "b")
 
     assert texts(list(waiting.result().received_messages)) == ["b"]
+    endpoint.settle(server, subscription)
     server.let_time_pass(11)
     assert texts(server.pull_now(subscription)) == ["b"]
 

@@ -32,10 +32,11 @@ def token_of(server: Server, endpoint: Endpoint, **token: str) -> str:
         "push_endpoint": endpoint.url,
         "oidc_token": {"service_account_email": EMAIL, **token},
     }
-    topic, _ = server.create_pair(push_config=push_config)
+    topic, subscription = server.create_pair(push_config=push_config)
     pushed = len(endpoint.requests)
     server.publish(topic, "a")
     scheme, _, sent = str(endpoint.wait_for(pushed + 1)[-1].header("Authorization")).partition(" ")
+    endpoint.settle(server, subscription)
     assert scheme == "Bearer"
     return sent
 
