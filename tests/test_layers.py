@@ -58,6 +58,7 @@ PURE = {
             "records",
             "resources",
         ),
+        *("push_request", "push_settings", "pushing"),
         *("response", "settings", "snapshots", "status", "subscriptions", "topics"),
         *("seeds/bare", "seeds/calls", "seeds/durations", "seeds/mistakes", "seeds/planning"),
         *("seeds/rehearsal", "seeds/revisions", "seeds/scalars", "seeds/sowing", "seeds/tree"),

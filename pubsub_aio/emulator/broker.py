@@ -20,11 +20,12 @@ from pubsub_aio.emulator.leases import NO_REFUSALS
 from pubsub_aio.emulator.names import DELETED_TOPIC, check_name, project_of
 from pubsub_aio.emulator.policies import Policies
 from pubsub_aio.emulator.progress import WHOLE
+from pubsub_aio.emulator.push_settings import modified
 from pubsub_aio.emulator.response import Consumer
 from pubsub_aio.emulator.schemas.registry import DELETED_SCHEMA, Schemas, VersionedSchema
 from pubsub_aio.emulator.snapshots import Snapshot
 from pubsub_aio.emulator.status import Code, StatusError, already_exists, invalid, not_found
-from pubsub_aio.emulator.subscriptions import Stream, Subscription, detached
+from pubsub_aio.emulator.subscriptions import Stream, Subscription, detached, not_pulled
 from pubsub_aio.emulator.topics import Topic
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ class Broker:
         """What is to be saved, if somebody saves it."""
         self.serial = 0
         """The last number that was given to a resource or a consumer."""
+        self.unserved: dict[Subscription, None] = {}
+        """Subscriptions that began to push; whoever pushes takes them out."""
         self._alarms: Alarms[Topic | Subscription | Snapshot | Stream] = Alarms()
         self._instance = instance
         self._stream_life = stream_life
@@ -279,6 +282,7 @@ class Broker:
         if self.changes is not None:
             subscription.deliveries.progress.touched = {WHOLE}
         self._save(subscription)
+        self._see_to_push(subscription)
         self._settle(subscription, now)
         return config
 
@@ -299,10 +303,28 @@ class Broker:
         settings.check_subscription(changed)
         if any(path.startswith("dead_letter_policy") for path in mask.paths):
             self._check_dead_letter_topic(changed)
-        subscription.configure(changed)
-        self._save(subscription)
-        self._settle(subscription, now)
+        self._configure(subscription, changed, now)
         return changed
+
+    def modify_push_config(self, name: str, config: schema.PushConfig, *, now: float) -> None:
+        """Let a subscription push, push elsewhere, or be pulled."""
+        subscription = self.subscription(name)
+        changed = modified(subscription.config, config)
+        settings.check_subscription(changed)
+        self._configure(subscription, changed, now)
+
+    def _configure(
+        self, subscription: Subscription, config: schema.Subscription, now: float
+    ) -> None:
+        subscription.configure(config)
+        self._save(subscription)
+        self._see_to_push(subscription)
+        self._settle(subscription, now)
+
+    def _see_to_push(self, subscription: Subscription) -> None:
+        if subscription.pushes:
+            self.unserved[subscription] = None
+            subscription.end_streams(not_pulled(subscription.config.name))
 
     def _check_dead_letter_topic(self, config: schema.Subscription) -> None:
         name = config.dead_letter_policy.dead_letter_topic
@@ -326,6 +348,8 @@ class Broker:
         subscription.topic.subscriptions.pop(subscription.config.name, None)
         subscription.topic.trim(now)
         subscription.end_streams(error)
+        if subscription.pushing:
+            subscription.pushing.abandon()
         self.changed[subscription] = None
         self._save(subscription, subscription.topic)
 
@@ -347,7 +371,7 @@ class Broker:
     def pull(self, subscription: Subscription, *, limit: int, now: float) -> tuple[bytes, bool]:
         """Lease messages for one Pull; see `take`."""
         self._check_exists(subscription)
-        subscription.check_attached()
+        subscription.check_pullable()
         deadline = float(subscription.config.ack_deadline_seconds)
         consumer = Consumer(self._next_serial(), ack_deadline=deadline)
         return self.take(subscription, consumer, limit=limit, now=now)
@@ -364,6 +388,11 @@ class Broker:
             self.poll(now)
         self._check_exists(subscription)
         subscription.active_at = now
+        return self._take(subscription, consumer, limit=limit, now=now)
+
+    def _take(
+        self, subscription: Subscription, consumer: Consumer, *, limit: int, now: float
+    ) -> tuple[bytes, bool]:
         deliveries = subscription.deliveries
         rivals = len(subscription.streams) + subscription.pulls
         if rivals > 1:
@@ -454,6 +483,48 @@ class Broker:
                 self.publish(target, [body], now=now)
                 deliveries.discard(offset)
 
+    # Pushing
+
+    def push(
+        self, subscription: Subscription, *, now: float
+    ) -> tuple[schema.ReceivedMessage | None, bool]:
+        """Lease the next message to push, if one may be pushed now.
+
+        Returns:
+            The message, and whether there is more to look at already.
+        """
+        if self.next_at <= now:
+            self.poll(now)
+        pushing = subscription.pushing
+        if not (pushing and subscription.pushes and pushing.may_begin(now)):
+            return None, False
+        # For each message a consumer of its own: so only one of an ordering key is under way.
+        deadline = float(subscription.config.ack_deadline_seconds)
+        consumer = Consumer(self._next_serial(), ack_deadline=deadline)
+        payload, more = self._take(subscription, consumer, limit=1, now=now)
+        if not payload:
+            return None, more
+        received = schema.PullResponse.FromString(payload).received_messages[0]
+        pushing.begin(received.ack_id, ends_at=now + deadline)
+        self._alarms.set(subscription, pushing.next_at(now))
+        return received, more
+
+    def settle_push(
+        self, subscription: Subscription, ack_id: str, *, acked: bool, now: float
+    ) -> None:
+        """Ack a pushed message or give it back, unless the response came too late."""
+        if self.next_at <= now:
+            self.poll(now)
+        pushing = subscription.pushing
+        if not (pushing and pushing.finish(ack_id, acked=acked, now=now)):
+            return
+        if acked:
+            self.acknowledge(subscription, [ack_id], now=now)
+        else:  # and that is no activity: a subscription whose pushes all fail expires
+            issued, offsets = ack_ids.decode([ack_id], subscription.uid)
+            subscription.deliveries.modify(issued, offsets, 0.0, now=now)
+            self._settle(subscription, now)
+
     # Streams
 
     def open_stream(
@@ -468,7 +539,7 @@ class Broker:
     ) -> Stream:
         """Open a stream; one of the same client before it is ended, and its messages taken over."""
         subscription = self.subscription(name)
-        subscription.check_attached()
+        subscription.check_pullable()
         settings.check_ack_deadline(ack_deadline, "stream_ack_deadline_seconds")
         stream = Stream(
             self._next_serial(),

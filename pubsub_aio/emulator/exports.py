@@ -21,6 +21,8 @@ _GIB = 1024**3
 def check_export(subscription: schema.Subscription) -> None:
     """Refuse settings that the service would refuse."""
     given = [kind for kind in _CHECKS if subscription.HasField(kind)]
+    if given and subscription.push_config.push_endpoint:
+        raise invalid(given[0], "cannot be set together with push_config")
     if len(given) > 1:
         raise invalid(given[1], f"cannot be set together with {given[0]}")
     for kind in given:

@@ -10,7 +10,6 @@ from pubsub_aio._wire import schema
 from pubsub_aio.emulator import resources
 from pubsub_aio.emulator.paging import page_of
 from pubsub_aio.emulator.schemas.handlers import HANDLERS as SCHEMA_HANDLERS
-from pubsub_aio.emulator.settings import not_yet
 from pubsub_aio.emulator.status import invalid
 
 if TYPE_CHECKING:
@@ -102,11 +101,10 @@ def _delete_subscription(
     broker.delete_subscription(request.subscription, now=now)
 
 
-def _modify_push_config(broker: Broker, request: schema.ModifyPushConfigRequest, _: float) -> None:
-    subscription = broker.subscription(request.subscription)
-    if request.push_config.push_endpoint:
-        raise not_yet("ModifyPushConfig with a push_endpoint")
-    subscription.config.push_config.Clear()
+def _modify_push_config(
+    broker: Broker, request: schema.ModifyPushConfigRequest, now: float
+) -> None:
+    broker.modify_push_config(request.subscription, request.push_config, now=now)
 
 
 def _create_snapshot(

@@ -15,6 +15,7 @@ except ImportError as error:
 
 from pubsub_aio.emulator.rest_api import RestApi
 from pubsub_aio.emulator.status import invalid
+from pubsub_aio.emulator.tokens import CERTS_PATH, discovery
 
 if TYPE_CHECKING:
     from aiohttp import StreamReader
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from aiohttp.http import RawRequestMessage
 
     from pubsub_aio.emulator.service import Service
+    from pubsub_aio.emulator.tokens import Tokens
 
 # aiohttp reports every peer that does not speak HTTP as an error, with a traceback; what goes wrong
 # in answering a request is reported by the RestApi.
@@ -49,10 +51,11 @@ def _request(
 class HttpServer:
     """Answers HTTP requests on a port of its own."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, tokens: Tokens) -> None:
         self.port = 0
         self._listener: asyncio.Server | None = None
         self._api = RestApi(service)
+        self._tokens = tokens
         self._server = web.Server(
             self._handle,
             request_factory=_request,
@@ -76,6 +79,10 @@ class HttpServer:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.path == "/":
             return web.Response(text="Ok\n")
+        if request.method == "GET" and request.path == CERTS_PATH:
+            return web.json_response(await self._tokens.key_set())
+        if request.method == "GET" and request.path == "/.well-known/openid-configuration":
+            return web.json_response(discovery(request.host))
         if request.headers.get("Expect", "").lower() == "100-continue":
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         try:

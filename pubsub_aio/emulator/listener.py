@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pubsub_aio.emulator.faults import Faults
     from pubsub_aio.emulator.http import HttpServer
     from pubsub_aio.emulator.service import Service
+    from pubsub_aio.emulator.tokens import Tokens
 
 
 class Listener:
@@ -25,9 +26,10 @@ class Listener:
     loopback ports.
     """
 
-    def __init__(self, service: Service, faults: Faults) -> None:
+    def __init__(self, service: Service, faults: Faults, tokens: Tokens) -> None:
         self.front = Front(grpc=self._to_grpc, http=self._to_http)
         self._service = service
+        self._tokens = tokens
         self._grpc = grpc_server(service, faults)
         self._grpc_socket = f"pubsub-aio-{secrets.token_hex(16)}"
         self._grpc_port = 0
@@ -64,7 +66,7 @@ class Listener:
                 # Only now: aiohttp takes its time to import.
                 from pubsub_aio.emulator.http import HttpServer
 
-                http = HttpServer(self._service)
+                http = HttpServer(self._service, self._tokens)
                 await http.start()
                 self._http = http
         await asyncio.get_running_loop().create_connection(protocol, "127.0.0.1", self._http.port)

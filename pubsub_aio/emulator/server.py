@@ -25,8 +25,10 @@ from pubsub_aio.emulator.faults import Faults
 from pubsub_aio.emulator.intake import taken_in
 from pubsub_aio.emulator.journal import HISTORY, Journal, PublishedMessage
 from pubsub_aio.emulator.listener import Listener
+from pubsub_aio.emulator.pushers import Pushers
 from pubsub_aio.emulator.service import DELIVERY_LAG, Service
 from pubsub_aio.emulator.status import Code, StatusError
+from pubsub_aio.emulator.tokens import Tokens
 
 if TYPE_CHECKING:
     from pubsub_aio.emulator.front import Front
@@ -113,6 +115,8 @@ class Emulator:
         self._service.on_time_changed = self._set_timer
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._store: Store | None = None
+        self._tokens = Tokens(self.clock)
+        self._pushers = Pushers(self._service, self._tokens)
         self._listener: Listener | None = None
         self._started = False
         self._timer: asyncio.TimerHandle | None = None
@@ -131,6 +135,7 @@ class Emulator:
             raise
         self._started = True
         self._set_timer()
+        self._pushers.start()
         return self
 
     async def __aexit__(
@@ -146,6 +151,7 @@ class Emulator:
             self._broker.changed[subscription] = None
         self._wake()
         try:
+            await self._pushers.stop()
             await self._quiet()
         finally:
             self._started = False
@@ -175,7 +181,7 @@ class Emulator:
 
     async def _open(self) -> Front:
         """Let clients in; returns where they come in."""
-        listener = Listener(self._service, self.faults)
+        listener = Listener(self._service, self.faults, self._tokens)
         try:
             self._port = await listener.start(self._host, self._port)
         except BaseException:

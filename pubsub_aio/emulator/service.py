@@ -101,6 +101,8 @@ class Service:
         self.waiters: dict[Subscription, dict[Waiter, None]] = {}  # in the order they came
         self.on_time_changed: Callable[[], None] = lambda: None
         """Called when the broker may want to be polled at another time than before."""
+        self.on_push: Callable[[], None] = lambda: None
+        """Called when the broker has subscriptions for which nobody pushes yet."""
         self.activity = 0
         """Grows whenever something may have changed."""
         self.stirred = asyncio.Event()
@@ -195,6 +197,8 @@ class Service:
                 for waiter in self.waiters.get(subscription, ()):
                     waiter.event.set()
             self.broker.changed.clear()
+        if self.broker.unserved:
+            self.on_push()
         if self.broker.next_at != self._next_at:
             self._next_at = self.broker.next_at
             self.on_time_changed()

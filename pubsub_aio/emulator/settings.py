@@ -10,6 +10,7 @@ from pubsub_aio._wire import schema
 from pubsub_aio.emulator.durations import check_duration, seconds_of
 from pubsub_aio.emulator.exports import check_export
 from pubsub_aio.emulator.names import check_name
+from pubsub_aio.emulator.push_settings import check_push
 from pubsub_aio.emulator.status import Code, StatusError, invalid
 from pubsub_aio.filters import Filter, FilterError, parse_filter
 
@@ -84,10 +85,9 @@ def check_subscription(subscription: schema.Subscription) -> None:
     """Refuse settings that the service would refuse, and fill in its defaults."""
     check_name(subscription.name, "subscriptions", field="name")
     check_labels(subscription.labels)
-    if subscription.push_config.push_endpoint:
-        raise not_yet("push_config.push_endpoint")
     if subscription.message_transforms:
         raise not_yet("message_transforms")
+    check_push(subscription)
     check_export(subscription)
     if not subscription.ack_deadline_seconds:
         subscription.ack_deadline_seconds = DEFAULT_ACK_DEADLINE

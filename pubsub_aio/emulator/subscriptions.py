@@ -9,6 +9,7 @@ from pubsub_aio.emulator.deliveries import Deliveries, Rules
 from pubsub_aio.emulator.durations import seconds_of
 from pubsub_aio.emulator.journal import Source
 from pubsub_aio.emulator.log import TopicLog
+from pubsub_aio.emulator.pushing import Pushing
 from pubsub_aio.emulator.response import Consumer
 from pubsub_aio.emulator.settings import parsed_filter
 from pubsub_aio.emulator.status import Code, StatusError
@@ -25,6 +26,14 @@ def detached(name: str) -> StatusError:
     return StatusError(
         Code.FAILED_PRECONDITION,
         f"{name} is detached from its topic; create another subscription",
+    )
+
+
+def not_pulled(name: str) -> StatusError:
+    """What a push subscription answers to those who would pull from it."""
+    return StatusError(
+        Code.FAILED_PRECONDITION,
+        f"{name} is a push subscription; to pull from it, empty its push_config",
     )
 
 
@@ -70,6 +79,9 @@ class Subscription:
         source = Source(uid, config.name, topic.serial)
         self.deliveries = Deliveries(source, self.log, self._rules(), journal)
         self._acked_from = topic.log.next if config.retain_acked_messages else None
+        self.pushing: Pushing | None = None
+        """What it pushes; none if it never did."""
+        self._see_to_push()
         self._left: dict[str, Stream] = {}  # closed streams that still hold messages, by client id
 
     @property
@@ -92,8 +104,26 @@ class Subscription:
             self._acked_from = None
         elif self._acked_from is None:
             self._acked_from = self.deliveries.progress.low
+        moved = config.push_config.push_endpoint != self.config.push_config.push_endpoint
         self.config = config
         self.deliveries.rules = self._rules()
+        self._see_to_push()
+        if moved and self.pushing:
+            self.pushing.start_over()
+
+    def _see_to_push(self) -> None:
+        if not self.config.push_config.push_endpoint:
+            return
+        pauses = not self.config.HasField("retry_policy")  # which says when each comes again
+        if self.pushing is None:
+            self.pushing = Pushing(pauses=pauses)
+        self.pushing.pauses = pauses
+
+    @property
+    def pushes(self) -> bool:
+        """Whether its messages are pushed: to an endpoint, as long as it has a topic."""
+        connected = self.topic.subscriptions.get(self.config.name) is self
+        return connected and bool(self.config.push_config.push_endpoint)
 
     def _rules(self) -> Rules:
         config, rules = self.config, Rules(filter=parsed_filter(self.config))
@@ -145,10 +175,13 @@ class Subscription:
             cutoff = math.nextafter(max(oldest, now - self.retention), math.inf)
             self.deliveries.settle_before(self.log.first_since(cutoff))
             oldest = self.oldest_unacked_time()
+        if self.pushing:
+            self.pushing.poll(now)
         self.deliveries.poll(now)
         # What is published after now cannot age out before now + retention.
         aged_at = (now if oldest is None else oldest) + self.retention
-        return min(self.deliveries.next_at, self.expires_at, aged_at)
+        next_at = min(self.deliveries.next_at, self.expires_at, aged_at)
+        return min(next_at, self.pushing.next_at(now)) if self.pushing else next_at
 
     # Streams
 
@@ -178,11 +211,19 @@ class Subscription:
 
     def detach(self) -> None:
         """Drop all messages, and get no more."""
+        if self.config.detached:
+            return
         self.config.detached = True
         self.deliveries.settle_before(self.log.next)
         self.log = TopicLog()
         self.log.skip(self.topic.log.next)
         self.deliveries.read_from(self.log)
+
+    def check_pullable(self) -> None:
+        """Refuse to deliver from a subscription that is detached or pushes."""
+        self.check_attached()
+        if self.pushes:
+            raise not_pulled(self.config.name)
 
     def check_attached(self) -> None:
         """Refuse to deliver from a detached subscription."""

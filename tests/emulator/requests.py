@@ -118,7 +118,8 @@ _GOOD: dict[str, st.SearchStrategy[Any]] = {
     "ordering_key": _some("", "k", "q"),
     "client_id": _some("", "x", "y"),
     "data": st.binary(min_size=1, max_size=5),
-    "push_endpoint": st.just(""),
+    "push_endpoint": _some("", "http://127.0.0.1:9/refused", "https://a..b/x"),
+    "service_account_email": st.just("a@b.com"),
     "table": _some("p.d.t", "projects/p/instances/i/tables/t"),
     "bucket": st.just("bucket"),
     "ttl": _some(DAY, 31 * DAY),
@@ -132,6 +133,7 @@ _GOOD: dict[str, st.SearchStrategy[Any]] = {
     "UpdateSubscriptionRequest.update_mask": _some(
         *["labels", "retry_policy", "dead_letter_policy", "ack_deadline_seconds"],
         *["message_retention_duration", "expiration_policy", "enable_exactly_once_delivery"],
+        *["push_config", "push_config.push_endpoint"],
     ),
 }
 _RARE = {"push_config", "schema_settings", "message_transforms", "bigquery_config", "tags"}

@@ -55,6 +55,18 @@ def test_a_detached_subscription_counts_nothing_that_is_published_later() -> Non
     broker.poll(1_000.0 + 8 * DAY)
 
 
+def test_a_subscription_can_be_detached_twice() -> None:
+    broker, subscription = broker_with()
+    publish(broker, "a")
+    _, ids = pull(broker, subscription)
+    broker.detach_subscription(NAME, now=1_000.0)
+    publish(broker, "b")
+    broker.detach_subscription(NAME, now=1_000.0)
+
+    assert subscription.deliveries.backlog == 0
+    broker.acknowledge(subscription, ids, now=1_000.0)
+
+
 def test_seek_does_not_reach_what_was_dropped_before_retention_was_set() -> None:
     broker, subscription = broker_with()
     for text in ("a", "b", "c"):

@@ -5,8 +5,6 @@ import pytest
 from google.api_core.exceptions import MethodNotImplemented
 from google.iam.v1 import iam_policy_pb2
 from google.pubsub_v1 import (
-    ModifyPushConfigRequest,
-    PushConfig,
     Subscription,
     Topic,
     UpdateSubscriptionRequest,
@@ -20,7 +18,6 @@ from tests.emulator.conformance.streams import WITHIN
 
 pytestmark = embedded_only("it is about what our own emulator cannot do yet")
 
-PUSH = {"push_endpoint": "http://127.0.0.1:9/push"}
 TRANSFORM = {
     "javascript_udf": {
         "function_name": "same",
@@ -56,40 +53,6 @@ def test_rest_says_unimplemented_too(server: Server) -> None:
     assert isinstance(error, dict)
     assert (response.status, error["code"], error["status"]) == (501, 501, "UNIMPLEMENTED")
     assert "TestIamPermissions" in str(error["message"])
-
-
-def test_push_subscription_is_unimplemented(server: Server) -> None:
-    topic = server.create_topic()
-
-    with server.refuses(MethodNotImplemented, naming="push"):
-        server.create_subscription(topic, push_config=PUSH)
-
-
-def test_push_by_update_is_unimplemented(server: Server) -> None:
-    _, subscription = server.create_pair()
-    request = UpdateSubscriptionRequest(
-        subscription=Subscription(name=subscription, push_config=PUSH),
-        update_mask={"paths": ["push_config"]},
-    )
-
-    with server.refuses(MethodNotImplemented, naming="push"):
-        server.call(server.subscriber.update_subscription, request)
-    assert not server.get_subscription(subscription).push_config.push_endpoint
-
-
-def test_modify_push_config_is_unimplemented(server: Server) -> None:
-    _, subscription = server.create_pair()
-    request = ModifyPushConfigRequest(subscription=subscription, push_config=PushConfig(PUSH))
-
-    with server.refuses(MethodNotImplemented, naming="push"):
-        server.call(server.subscriber.modify_push_config, request)
-
-
-def test_modify_push_config_to_pull_is_taken(server: Server) -> None:
-    _, subscription = server.create_pair()
-    request = ModifyPushConfigRequest(subscription=subscription, push_config=PushConfig())
-
-    server.call(server.subscriber.modify_push_config, request)
 
 
 def test_message_transforms_of_a_topic_are_unimplemented(server: Server) -> None:

@@ -1,0 +1,123 @@
+"""Pushes for one subscription: POSTs what the broker hands out, and tells it what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+from typing import TYPE_CHECKING
+
+try:
+    import aiohttp
+except ImportError as error:
+    raise ImportError(
+        'the emulator needs aiohttp to push: pip install "pubsub-aio[emulator]"'
+    ) from error
+
+from pubsub_aio.emulator.push_request import request_for
+from pubsub_aio.emulator.pushing import acks
+
+if TYPE_CHECKING:
+    from pubsub_aio._wire import schema
+    from pubsub_aio.emulator.pushing import Pushing
+    from pubsub_aio.emulator.service import Service
+    from pubsub_aio.emulator.subscriptions import Subscription
+    from pubsub_aio.emulator.tokens import Tokens
+
+log = logging.getLogger("pubsub_aio.emulator")
+
+_READ_AT_MOST = 64 * 1024  # of a response's body; more is cut off, and the connection with it
+
+
+class Pusher:
+    """Runs for as long as a subscription pushes, or has something under way."""
+
+    def __init__(
+        self, service: Service, subscription: Subscription, pushing: Pushing, tokens: Tokens
+    ) -> None:
+        self._service = service
+        self._subscription = subscription
+        self._pushing = pushing
+        self._tokens = tokens
+        self._requests: dict[str, asyncio.Task[None]] = {}  # by ack id
+
+    async def run(self) -> None:
+        """Push until the subscription is pulled, detached or deleted."""
+        broker, subscription = self._service.broker, self._subscription
+        with self._service.waiter(subscription) as waiter:
+            async with _session() as session, asyncio.TaskGroup() as tasks:
+                while subscription.pushes or self._pushing.under_way:
+                    self._let_go()
+                    received, more = broker.push(subscription, now=self._service.clock.now())
+                    self._service.wake()
+                    if received:
+                        self._begin(tasks, session, received)
+                    if received or more:
+                        await asyncio.sleep(0)
+                    else:
+                        await waiter.wait()
+                self._let_go()
+
+    def _begin(
+        self,
+        tasks: asyncio.TaskGroup,
+        session: aiohttp.ClientSession,
+        received: schema.ReceivedMessage,
+    ) -> None:
+        request = tasks.create_task(self._push(session, received))
+        self._requests[received.ack_id] = request
+        request.add_done_callback(lambda _: self._requests.pop(received.ack_id, None))
+
+    def _let_go(self) -> None:
+        """End the requests whose responses do not count any more."""
+        for ack_id, request in self._requests.items():
+            if ack_id not in self._pushing:
+                request.cancel()
+
+    async def _push(self, session: aiohttp.ClientSession, received: schema.ReceivedMessage) -> None:
+        subscription = self._subscription
+        endpoint = subscription.config.push_config.push_endpoint
+        acked = False
+        try:
+            status = await self._post(session, endpoint, received)
+            acked = acks(status)
+            log.info("push to %s: HTTP %s", endpoint, status)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            log.info("push to %s: %r", endpoint, error)
+        except Exception:
+            log.exception("push to %s failed", endpoint)
+        now = self._service.clock.now()
+        self._service.broker.settle_push(subscription, received.ack_id, acked=acked, now=now)
+        self._service.wake()
+
+    async def _post(
+        self, session: aiohttp.ClientSession, endpoint: str, received: schema.ReceivedMessage
+    ) -> int:
+        """Make the request; returns the status of its response."""
+        config = self._subscription.config
+        headers, body = request_for(config, received)
+        if config.push_config.HasField("oidc_token"):
+            email = config.push_config.oidc_token.service_account_email
+            audience = config.push_config.oidc_token.audience or endpoint
+            token = await self._tokens.token(email=email, audience=audience)
+            headers = {
+                name: value for name, value in headers.items() if name.lower() != "authorization"
+            }
+            headers["Authorization"] = f"Bearer {token}"
+        async with session.post(
+            endpoint, data=io.BytesIO(body), headers=headers, allow_redirects=False
+        ) as response:
+            read = 0
+            while read < _READ_AT_MOST and (part := await response.content.readany()):
+                read += len(part)
+            return response.status
+
+
+def _session() -> aiohttp.ClientSession:
+    """Connections of one subscription; how many, and for how long, is decided elsewhere."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+    )
