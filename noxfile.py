@@ -18,7 +18,7 @@ TESTS = [
     "hypothesis>=6.100",
     "opentelemetry-sdk>=1.27",
     "psutil>=5.9",
-    "pyjwt[crypto]>=2.8", # reads push tokens, also for google-auth
+    "pyjwt[crypto]>=2.8",  # reads push tokens, also for google-auth
     "pytest>=8.3",
     "pytest-asyncio>=0.25",
     "pytest-timeout>=2.3",
@@ -26,7 +26,15 @@ TESTS = [
     "requests>=2.31",
 ]
 PYTEST = ["pytest", "--dist", "loadfile", "-n"]  # how many processes
-STUBS = ["grpcio-tools>=1.66", "mypy>=1.13", "types-grpcio", "types-protobuf", "types-psutil", "types-PyYAML", "types-requests"]
+STUBS = [
+    "grpcio-tools>=1.66",
+    "mypy>=1.13",
+    "types-grpcio",
+    "types-protobuf",
+    "types-psutil",
+    "types-PyYAML",
+    "types-requests",
+]
 
 
 @nox.session
