@@ -31,6 +31,7 @@ from pubsub_aio.emulator import EmulatorThread, VirtualClock
 from pubsub_aio.emulator.clock import START
 from tests.emulator.conformance.servers import Server, texts
 from tests.emulator.conformance.streams import Stream
+from tests.emulator.push_endpoint import Endpoint
 
 Start = Callable[[], contextlib.AbstractContextManager[Server]]
 
@@ -183,6 +184,23 @@ def test_a_detached_subscription_stays_detached(start: Start) -> None:
         with start() as server:
             assert server.get_subscription(subscription).detached
             server.publish(topic, "tea")
+
+
+def test_a_push_subscription_goes_on_pushing(start: Start) -> None:
+    with Endpoint() as endpoint:
+        endpoint.always = 500
+        with start() as server:
+            topic = server.create_topic()
+            push = {"push_endpoint": endpoint.url}
+            subscription = server.create_subscription(topic, push_config=push)
+            server.publish(topic, "tea")
+            endpoint.wait_for(1)
+
+        endpoint.always = 204
+        with start() as server:
+            endpoint.wait_for(2)
+            assert server.get_subscription(subscription).push_config.push_endpoint == endpoint.url
+            assert endpoint.requests[0].body == endpoint.requests[1].body
 
 
 def test_schemas_survive(start: Start) -> None:
