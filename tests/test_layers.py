@@ -38,6 +38,7 @@ ALLOWED = {
 PURE = {
     "emulator": {
         *(
+            "access",
             "ack_ids",
             "alarms",
             "broker",
@@ -47,18 +48,23 @@ PURE = {
             "exports",
         ),
         *(
+            "iam",
             "journal",
             "lanes",
             "leases",
+            "limits",
             "log",
             "names",
             "paging",
             "policies",
+            "principals",
             "progress",
+            "quotas",
             "records",
             "resources",
         ),
-        *("response", "settings", "snapshots", "status", "subscriptions", "topics"),
+        *("response", "roles", "settings", "snapshots", "status", "subjects", "subscriptions"),
+        "topics",
     }
 }
 FORBIDDEN_IN_PURE = {

@@ -11,7 +11,9 @@ and what became of each message be looked at.
 
 from pubsub_aio.emulator.clock import Clock, SystemClock, VirtualClock
 from pubsub_aio.emulator.faults import Faults, Stall
+from pubsub_aio.emulator.iam import Iam
 from pubsub_aio.emulator.journal import Ack, Delivery, Modack, PublishedMessage
+from pubsub_aio.emulator.quotas import Quotas
 from pubsub_aio.emulator.server import Emulator, OpenStream
 from pubsub_aio.emulator.thread import EmulatorThread
 
@@ -22,9 +24,11 @@ __all__ = [
     "Emulator",
     "EmulatorThread",
     "Faults",
+    "Iam",
     "Modack",
     "OpenStream",
     "PublishedMessage",
+    "Quotas",
     "Stall",
     "SystemClock",
     "VirtualClock",

@@ -8,6 +8,7 @@ subscriptions may have something to deliver.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from pubsub_aio._wire import schema
 from pubsub_aio.emulator import ack_ids, resources, settings
@@ -17,11 +18,14 @@ from pubsub_aio.emulator.journal import Journal
 from pubsub_aio.emulator.leases import NO_REFUSALS
 from pubsub_aio.emulator.names import DELETED_TOPIC, check_name, project_of
 from pubsub_aio.emulator.policies import Policies
-from pubsub_aio.emulator.response import Consumer
+from pubsub_aio.emulator.response import MAX_BYTES, Consumer
 from pubsub_aio.emulator.snapshots import Snapshot
 from pubsub_aio.emulator.status import Code, StatusError, already_exists, invalid, not_found
 from pubsub_aio.emulator.subscriptions import Stream, Subscription, detached
 from pubsub_aio.emulator.topics import Topic
+
+if TYPE_CHECKING:
+    from pubsub_aio.emulator.policies import Resource
 
 STREAM_LIFE = 1_800.0
 """Seconds after which the service ends a stream."""
@@ -44,6 +48,12 @@ class Broker:
         self.topics: dict[str, Topic] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.snapshots: dict[str, Snapshot] = {}
+        self.tables: Mapping[str, Mapping[str, Resource]] = {
+            "topics": self.topics,
+            "subscriptions": self.subscriptions,
+            "snapshots": self.snapshots,
+        }
+        """What has a policy, by its kind and its name."""
         self.policies = Policies()
         self.journal = journal or Journal()
         self.changed: dict[Subscription, None] = {}  # a set, in the order of what happened
@@ -64,7 +74,7 @@ class Broker:
         """Let everything happen that is due."""
         for owner in self._alarms.pop_due(now):
             if isinstance(owner, Stream):
-                self._end_stream(owner, StatusError(Code.UNAVAILABLE, "the stream's life is over"))
+                self._poll_stream(owner, now)
             elif isinstance(owner, Topic):
                 self._alarms.set(owner, owner.poll(now))
             elif isinstance(owner, Snapshot):
@@ -227,9 +237,17 @@ class Broker:
         return self.take(subscription, consumer, limit=limit, now=now)
 
     def take(
-        self, subscription: Subscription, consumer: Consumer, *, limit: int, now: float
+        self,
+        subscription: Subscription,
+        consumer: Consumer,
+        *,
+        limit: int,
+        now: float,
+        space: int = MAX_BYTES,
     ) -> tuple[bytes, bool]:
         """Lease messages to a consumer: no more than its fair share of what there is.
+
+        `space` is how many bytes the response may have; a message that is larger comes alone.
 
         Returns:
             The `received_messages` of a response, and whether there is more to look at already.
@@ -242,7 +260,7 @@ class Broker:
         rivals = len(subscription.streams) + subscription.pulls
         if rivals > 1:
             limit = min(limit, max(1, -(-deliveries.progress.backlog // rivals)))
-        payload, more = deliveries.take(consumer, limit=limit, now=now)
+        payload, more = deliveries.take(consumer, limit=limit, now=now, space=space)
         self._alarms.set(subscription, deliveries.next_at)
         if deliveries.progress.freed:
             self._settle(subscription, now)
@@ -352,6 +370,7 @@ class Broker:
             max_messages=max_messages,
             max_bytes=max_bytes,
             opened_at=now,
+            ends_at=now + self._stream_life,
         )
         for predecessor in subscription.streams_of(client_id):
             reason = f"another stream took over client_id {client_id!r}"
@@ -359,9 +378,20 @@ class Broker:
             self.close_stream(predecessor, now=now)
         subscription.join(stream)
         subscription.active_at = now
-        self._alarms.set(stream, now + self._stream_life)
+        self._alarms.set(stream, stream.ends_at)
         self.changed[subscription] = None
         return stream
+
+    def _poll_stream(self, stream: Stream, now: float) -> None:
+        if stream.ends_at <= now:
+            self._end_stream(stream, StatusError(Code.UNAVAILABLE, "the stream's life is over"))
+        else:
+            self._alarms.set(stream, stream.ends_at)
+            self.changed[stream.subscription] = None
+
+    def look_again(self, stream: Stream, at: float) -> None:
+        """Let who serves a stream look at it again at that time."""
+        self._alarms.set(stream, at)
 
     def _end_stream(self, stream: Stream, error: StatusError) -> None:
         stream.ended = stream.ended or error

@@ -169,11 +169,9 @@ def _with_policy(broker: Broker, name: str) -> Resource:
     kind = "".join(name.split("/")[2:3])
     if kind == "schemas":
         raise not_yet("the policy of a schema")
-    if kind == "subscriptions":
-        return resources.find(broker.subscriptions, name, kind, field="resource")
-    if kind == "snapshots":
-        return resources.find(broker.snapshots, name, kind, field="resource")
-    return resources.find(broker.topics, name, "topics", field="resource")
+    if kind not in broker.tables:
+        kind = "topics"
+    return resources.find(broker.tables[kind], name, kind, field="resource")
 
 
 HANDLERS: dict[str, Callable[..., Message | None]] = {

@@ -40,14 +40,16 @@ class Response:
 
     __slots__ = ("_parts", "_space", "consumer", "count", "now", "room")
 
-    def __init__(self, consumer: Consumer, *, limit: int, now: float) -> None:
+    def __init__(
+        self, consumer: Consumer, *, limit: int, now: float, space: int = MAX_BYTES
+    ) -> None:
         self.consumer = consumer
         self.now = now
         self.count = 0
         self.room = min(limit, MAX_MESSAGES, consumer.max_messages - consumer.held_messages)
         if consumer.held_bytes >= consumer.max_bytes:
             self.room = 0
-        self._space = MAX_BYTES
+        self._space = min(space, MAX_BYTES)
         self._parts: list[bytes] = []
 
     @property

@@ -17,17 +17,22 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from pubsub_aio._wire import schema
 from pubsub_aio.emulator import records
+from pubsub_aio.emulator.access import Access
 from pubsub_aio.emulator.broker import STREAM_LIFE, Broker
 from pubsub_aio.emulator.clock import Clock, SystemClock, VirtualClock
 from pubsub_aio.emulator.faults import Faults
+from pubsub_aio.emulator.iam import Iam
 from pubsub_aio.emulator.intake import taken_in
 from pubsub_aio.emulator.journal import HISTORY, Journal, PublishedMessage
+from pubsub_aio.emulator.limits import Limits
 from pubsub_aio.emulator.listener import Listener
+from pubsub_aio.emulator.principals import OWNER
 from pubsub_aio.emulator.service import DELIVERY_LAG, Service
 from pubsub_aio.emulator.status import Code, StatusError
 
 if TYPE_CHECKING:
     from pubsub_aio.emulator.front import Front
+    from pubsub_aio.emulator.quotas import Quotas
     from pubsub_aio.emulator.subscriptions import Subscription
 
 log = logging.getLogger("pubsub_aio.emulator")
@@ -71,6 +76,10 @@ class Emulator:
         delivery_lag: Seconds of real time between a publish and its delivery.
         instance: A number that is part of every ack id, so that one emulator's are not another's;
             a random one if none is given.
+        enforce_iam: Whether callers need permissions, as policies and `iam` give them.
+        principal: Who a caller is that does not say it by the header `x-emulator-principal`;
+            `owner` may do everything.
+        quotas: What is refused, or slowed down, as being too much; nothing if none are given.
     """
 
     def __init__(
@@ -84,6 +93,9 @@ class Emulator:
         stream_life: float = STREAM_LIFE,
         delivery_lag: float = DELIVERY_LAG,
         instance: int | None = None,
+        enforce_iam: bool = False,
+        principal: str = OWNER,
+        quotas: Quotas | None = None,
     ) -> None:
         self.project = project
         self.clock: Clock = clock or SystemClock()
@@ -95,7 +107,17 @@ class Emulator:
             stream_life=stream_life,
         )
         self.faults = Faults(self._broker, find=self._subscription, wake=self._wake)
-        self._service = Service(self._broker, self.clock, self.faults, delivery_lag=delivery_lag)
+        access = Access(self._broker, enforced=enforce_iam)
+        self.iam = Iam(self._broker, access, project=lambda: self.project, wake=self._wake)
+        self.iam.act_as(principal)
+        self._service = Service(
+            self._broker,
+            self.clock,
+            self.faults,
+            access=access,
+            limits=Limits(quotas) if quotas else None,
+            delivery_lag=delivery_lag,
+        )
         self._service.on_time_changed = self._set_timer
         self._listener: Listener | None = None
         self._started = False
@@ -302,7 +324,7 @@ class Emulator:
         return str(message_id)
 
     def delete_project(self) -> None:
-        """Delete every topic, subscription and snapshot of the project."""
+        """Delete every topic, subscription and snapshot of the project, and its policy."""
         now, broker, mine = self.clock.now(), self._broker, f"projects/{self.project}/"
         for name in [name for name in broker.subscriptions if name.startswith(mine)]:
             broker.delete_subscription(name, now=now)
@@ -310,6 +332,7 @@ class Emulator:
             broker.delete_snapshot(name, now=now)
         for name in [name for name in broker.topics if name.startswith(mine)]:
             broker.delete_topic(name, now=now)
+        broker.policies.forget_project(mine.rstrip("/"))
         self._wake()
 
     # What goes on

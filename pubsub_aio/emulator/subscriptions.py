@@ -30,7 +30,7 @@ def detached(name: str) -> StatusError:
 class Stream(Consumer):
     """One StreamingPull call."""
 
-    __slots__ = ("client_id", "ended", "opened_at", "subscription")
+    __slots__ = ("caller", "client_id", "ended", "ends_at", "opened_at", "subscription")
 
     def __init__(
         self,
@@ -42,6 +42,7 @@ class Stream(Consumer):
         max_messages: int,
         max_bytes: int,
         opened_at: float,
+        ends_at: float,
     ) -> None:
         super().__init__(
             number, ack_deadline=ack_deadline, max_messages=max_messages, max_bytes=max_bytes
@@ -49,6 +50,9 @@ class Stream(Consumer):
         self.subscription = subscription
         self.client_id = client_id
         self.opened_at = opened_at
+        self.ends_at = ends_at
+        self.caller = ""
+        """Who opened it, where that matters."""
         self.ended: StatusError | None = None
 
 

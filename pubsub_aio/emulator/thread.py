@@ -12,7 +12,10 @@ from typing import ParamSpec, Self, TypeVar, cast
 from pubsub_aio.emulator.broker import STREAM_LIFE
 from pubsub_aio.emulator.clock import Clock
 from pubsub_aio.emulator.faults import Faults
+from pubsub_aio.emulator.iam import Iam
 from pubsub_aio.emulator.journal import HISTORY, PublishedMessage
+from pubsub_aio.emulator.principals import OWNER
+from pubsub_aio.emulator.quotas import Quotas
 from pubsub_aio.emulator.server import PROJECT, Emulator, OpenStream
 from pubsub_aio.emulator.service import DELIVERY_LAG
 
@@ -36,6 +39,9 @@ class EmulatorThread:
         history: int = HISTORY,
         stream_life: float = STREAM_LIFE,
         delivery_lag: float = DELIVERY_LAG,
+        enforce_iam: bool = False,
+        principal: str = OWNER,
+        quotas: Quotas | None = None,
     ) -> None:
         self._emulator = Emulator(
             host=host,
@@ -45,8 +51,12 @@ class EmulatorThread:
             history=history,
             stream_life=stream_life,
             delivery_lag=delivery_lag,
+            enforce_iam=enforce_iam,
+            principal=principal,
+            quotas=quotas,
         )
         self.faults = cast("Faults", _InLoop(self, self._emulator.faults))
+        self.iam = cast("Iam", _InLoop(self, self._emulator.iam))
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __enter__(self) -> Self:

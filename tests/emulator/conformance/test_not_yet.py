@@ -101,15 +101,6 @@ def test_schema_service_is_unimplemented(server: Server, method: str, payload: b
     assert method in str(error.details())
 
 
-def test_iam_permissions_are_unimplemented(server: Server) -> None:
-    request = iam_policy_pb2.TestIamPermissionsRequest(resource=server.create_topic())
-    payload = request.SerializeToString()
-    error = raw_call(server, "google.iam.v1.IAMPolicy", "TestIamPermissions", payload)
-
-    assert error.code() is grpc.StatusCode.UNIMPLEMENTED
-    assert "TestIamPermissions" in str(error.details())
-
-
 @pytest.mark.parametrize("method", ["SetIamPolicy", "GetIamPolicy"])
 def test_iam_policy_of_a_schema_is_unimplemented(server: Server, method: str) -> None:
     request = getattr(iam_policy_pb2, f"{method}Request")(resource=SCHEMA)
@@ -134,7 +125,6 @@ def test_iam_policy_of_a_schema_is_unimplemented(server: Server, method: str) ->
         ("POST", "projects/p/schemas:validateMessage", {}, "ValidateMessage"),
         ("POST", f"{SCHEMA}:setIamPolicy", {}, "policy of a schema"),
         ("GET", f"{SCHEMA}:getIamPolicy", None, "policy of a schema"),
-        ("POST", "projects/p/subscriptions/mine:testIamPermissions", {}, "TestIamPermissions"),
     ],
 )
 def test_rest_says_unimplemented_too(
