@@ -11,6 +11,7 @@ from pubsub_aio.emulator.principals import check_member, principal
 from pubsub_aio.emulator.resources import find
 from pubsub_aio.emulator.roles import PERMISSIONS, ROLES
 from pubsub_aio.emulator.status import StatusError, invalid
+from pubsub_aio.errors import ConfigError
 
 if TYPE_CHECKING:
     from pubsub_aio.emulator.access import Access
@@ -26,7 +27,7 @@ class Iam:
     What it grants is seen in policies that are read by the API, and the other way round. It counts
     where permissions are enforced: `Emulator(enforce_iam=True)`.
 
-    What cannot be is refused with ValueError.
+    What cannot be is refused with ConfigError.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Iam:
             check_member(member, field="member")
             changed = self._broker.policies.grant(self._target(on), role, member)
         except StatusError as error:
-            raise ValueError(str(error)) from error
+            raise ConfigError(error.message) from error
         return self._see_to(changed=changed)
 
     def revoke(self, role: str, member: str, *, on: str | None = None) -> bool:
@@ -70,7 +71,7 @@ class Iam:
         try:
             changed = self._broker.policies.revoke(self._target(on), role, member)
         except StatusError as error:
-            raise ValueError(str(error)) from error
+            raise ConfigError(error.message) from error
         return self._see_to(changed=changed)
 
     def define_role(self, role: str, permissions: Collection[str]) -> None:
@@ -81,11 +82,11 @@ class Iam:
             permissions: Such as `pubsub.topics.publish`.
         """
         if not _CUSTOM_ROLE.fullmatch(role):
-            raise ValueError(
+            raise ConfigError(
                 f"role: {role!r} must have the form projects/P/roles/R or organizations/O/roles/R"
             )
         if unknown := sorted(set(permissions) - PERMISSIONS):
-            raise ValueError(f"permissions: {', '.join(unknown)}: no permission of Pub/Sub")
+            raise ConfigError(f"permissions: {', '.join(unknown)}: no permission of Pub/Sub")
         self._broker.policies.define_role(role, permissions)
         self._see_to(changed=True)
 
@@ -99,7 +100,7 @@ class Iam:
         try:
             self._access.default = principal(name, field="principal")
         except StatusError as error:
-            raise ValueError(str(error)) from error
+            raise ConfigError(error.message) from error
 
     def _target(self, on: str | None) -> Resource | str:
         name = f"projects/{self._project()}" if on is None else on

@@ -16,6 +16,7 @@ from pubsub_aio._wire.rpcs import BY_NAME, RPCS
 from pubsub_aio.emulator import Emulator, EmulatorThread, VirtualClock
 from pubsub_aio.emulator.principals import HEADER
 from pubsub_aio.emulator.roles import PERMISSIONS, ROLES
+from pubsub_aio.errors import ConfigError
 from tests.emulator.conformance.rest import Rest
 from tests.emulator.test_virtual_time import ending, open_stream
 
@@ -430,7 +431,7 @@ async def test_deleted_project_has_no_policy(emulator: Emulator, channel: grpc.a
     emulator.delete_project()
 
     assert await is_denied(channel, "CreateTopic", CALLS["CreateTopic"][0], ANN)
-    with pytest.raises(ValueError, match="role"):
+    with pytest.raises(ConfigError, match="role"):
         emulator.iam.grant(ROLE, ANN)
 
 
@@ -452,13 +453,13 @@ def mistakes() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("mistake", "naming"), list(mistakes()))
-async def test_mistakes_are_value_errors(emulator: Emulator, mistake: Any, naming: str) -> None:
-    with pytest.raises(ValueError, match=naming):
+async def test_mistakes_are_config_errors(emulator: Emulator, mistake: Any, naming: str) -> None:
+    with pytest.raises(ConfigError, match=naming):
         mistake(emulator.iam)
 
 
 def test_principal_of_an_emulator_must_be_well_named() -> None:
-    with pytest.raises(ValueError, match="principal"):
+    with pytest.raises(ConfigError, match="principal"):
         Emulator(principal="ann")
 
 
