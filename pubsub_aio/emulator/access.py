@@ -71,17 +71,13 @@ class Access:
     Args:
         broker: Where resources and policies are.
         enforced: Whether it does; otherwise everybody may do everything.
-        default: Who a caller is that does not say it.
     """
 
-    def __init__(self, broker: Broker, *, enforced: bool = False, default: str = OWNER) -> None:
+    def __init__(self, broker: Broker, *, enforced: bool) -> None:
         self.enforced = enforced
-        self.default = default
+        self.default = OWNER
+        """Who a caller is that does not say it."""
         self._broker = broker
-
-    def asks_who(self, rpc: str) -> bool:
-        """Whether it matters to a call whose it is."""
-        return self.enforced or rpc == "TestIamPermissions"
 
     def admit(self, rpc: str, request: Message, said: str | None) -> str:
         """Refuse a call whose caller may not make it; returns the caller.

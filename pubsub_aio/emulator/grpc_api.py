@@ -60,7 +60,7 @@ def grpc_server(service: Service, faults: Faults) -> grpc.aio.Server:
 
 
 def _unary(service: Service, rpc: Rpc) -> Callable[[bytes, Context], Awaitable[bytes]]:
-    asks_who = service.access.asks_who(rpc.name)
+    asks_who = service.asks_who(rpc.name)
 
     async def handle(data: bytes, context: Context) -> bytes:
         patience = PULL_PATIENCE
@@ -79,7 +79,7 @@ def _unary(service: Service, rpc: Rpc) -> Callable[[bytes, Context], Awaitable[b
 
 
 def _streaming(service: Service, faults: Faults) -> Callable[[object, Context], Awaitable[None]]:
-    asks_who = service.access.asks_who("StreamingPull")
+    asks_who = service.asks_who("StreamingPull")
 
     async def handle(_: object, context: Context) -> None:
         async def read() -> bytes | None:

@@ -18,19 +18,15 @@ ANONYMOUS = "anonymous"
 EVERYBODY, EVERYBODY_KNOWN = "allUsers", "allAuthenticatedUsers"
 
 _ADDRESS = r"[^\s@,:]+@[^\s@,:]+"
-_PRINCIPAL = re.compile(
-    rf"{OWNER}|{ANONYMOUS}|(user|serviceAccount|group):{_ADDRESS}|principal(Set)?://[^\s,]+"
-)
-_MEMBER = re.compile(
-    rf"{EVERYBODY}|{EVERYBODY_KNOWN}|(user|serviceAccount|group):{_ADDRESS}"
-    rf"|principal(Set)?://[^\s,]+|domain:[^\s@,:]+|deleted:\S+"
-)
+_SOMEBODY = rf"(user|serviceAccount|group):{_ADDRESS}|principal(Set)?://[^\s,]+"
+_PRINCIPAL = rf"{OWNER}|{ANONYMOUS}|{_SOMEBODY}"
+_MEMBER = rf"{EVERYBODY}|{EVERYBODY_KNOWN}|{_SOMEBODY}|domain:[^\s@,:]+|deleted:\S+"
 _LONGEST = 512
 
 
 def principal(name: str, *, field: str = HEADER) -> str:
     """A caller by its name, as names are compared."""
-    if len(name) > _LONGEST or not _PRINCIPAL.fullmatch(name):
+    if len(name) > _LONGEST or not re.fullmatch(_PRINCIPAL, name):
         raise invalid(
             field,
             f"{name[:80]!r} must be one of user:EMAIL, serviceAccount:EMAIL, group:EMAIL, "
@@ -41,7 +37,7 @@ def principal(name: str, *, field: str = HEADER) -> str:
 
 def check_member(name: str, *, field: str) -> None:
     """Refuse what cannot be a member of a policy."""
-    if len(name) > _LONGEST or not _MEMBER.fullmatch(name):
+    if len(name) > _LONGEST or not re.fullmatch(_MEMBER, name):
         raise invalid(
             field,
             f"{name[:80]!r} must be one of user:EMAIL, serviceAccount:EMAIL, group:EMAIL, "

@@ -12,19 +12,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from pubsub_aio._wire import schema
 from pubsub_aio.emulator import records
-from pubsub_aio.emulator.access import Access
 from pubsub_aio.emulator.broker import STREAM_LIFE, Broker
 from pubsub_aio.emulator.clock import Clock, SystemClock, VirtualClock
 from pubsub_aio.emulator.faults import Faults
-from pubsub_aio.emulator.iam import Iam
 from pubsub_aio.emulator.intake import taken_in
 from pubsub_aio.emulator.journal import HISTORY, Journal, PublishedMessage
-from pubsub_aio.emulator.limits import Limits
 from pubsub_aio.emulator.listener import Listener
 from pubsub_aio.emulator.principals import OWNER
 from pubsub_aio.emulator.service import DELIVERY_LAG, Service
@@ -32,6 +30,8 @@ from pubsub_aio.emulator.status import Code, StatusError
 
 if TYPE_CHECKING:
     from pubsub_aio.emulator.front import Front
+    from pubsub_aio.emulator.iam import Iam
+    from pubsub_aio.emulator.limits import Limits
     from pubsub_aio.emulator.quotas import Quotas
     from pubsub_aio.emulator.subscriptions import Subscription
 
@@ -107,21 +107,28 @@ class Emulator:
             stream_life=stream_life,
         )
         self.faults = Faults(self._broker, find=self._subscription, wake=self._wake)
-        access = Access(self._broker, enforced=enforce_iam)
-        self.iam = Iam(self._broker, access, project=lambda: self.project, wake=self._wake)
-        self.iam.act_as(principal)
         self._service = Service(
             self._broker,
             self.clock,
             self.faults,
-            access=access,
-            limits=Limits(quotas) if quotas else None,
+            enforce_iam=enforce_iam,
+            limits=_limits(quotas) if quotas else None,
             delivery_lag=delivery_lag,
         )
+        if principal != OWNER:
+            self.iam.act_as(principal)
         self._service.on_time_changed = self._set_timer
         self._listener: Listener | None = None
         self._started = False
         self._timer: asyncio.TimerHandle | None = None
+
+    @cached_property
+    def iam(self) -> Iam:
+        """Who may do what, beyond the policies that the API shows."""
+        from pubsub_aio.emulator.iam import Iam
+
+        access = self._service.access
+        return Iam(self._broker, access, project=lambda: self.project, wake=self._wake)
 
     # Life
 
@@ -396,6 +403,12 @@ class Emulator:
             yield
         except StatusError as error:
             raise ValueError(str(error)) from error
+
+
+def _limits(quotas: Quotas) -> Limits:
+    from pubsub_aio.emulator.limits import Limits
+
+    return Limits(quotas)
 
 
 def _with_settings(config: Config, settings: Mapping[str, object]) -> Config:

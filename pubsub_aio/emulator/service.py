@@ -7,6 +7,7 @@ import contextlib
 import logging
 import math
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -14,7 +15,6 @@ from google.protobuf.message import DecodeError, Message
 from pubsub_aio._wire import schema
 from pubsub_aio._wire.rpcs import Rpc
 from pubsub_aio.emulator import records
-from pubsub_aio.emulator.access import Access
 from pubsub_aio.emulator.durations import check_times
 from pubsub_aio.emulator.handlers import HANDLERS
 from pubsub_aio.emulator.intake import taken_in
@@ -22,6 +22,7 @@ from pubsub_aio.emulator.settings import not_yet
 from pubsub_aio.emulator.status import Code, StatusError, invalid
 
 if TYPE_CHECKING:
+    from pubsub_aio.emulator.access import Access
     from pubsub_aio.emulator.broker import Broker
     from pubsub_aio.emulator.clock import Clock
     from pubsub_aio.emulator.limits import Limits
@@ -83,13 +84,13 @@ class Service:
         clock: Clock,
         faults: _Faults,
         *,
-        access: Access | None = None,
+        enforce_iam: bool = False,
         limits: Limits | None = None,
         delivery_lag: float = DELIVERY_LAG,
     ) -> None:
         self.broker = broker
         self.clock = clock
-        self.access = access or Access(broker)
+        self.enforce_iam = enforce_iam
         self.limits = limits
         self.waiters: dict[Subscription, dict[Waiter, None]] = {}  # in the order they came
         self.on_time_changed: Callable[[], None] = lambda: None
@@ -105,6 +106,17 @@ class Service:
         self._next_at = math.inf
         self._published: dict[Subscription, None] = {}
         self._published_timer: asyncio.TimerHandle | None = None
+
+    @cached_property
+    def access(self) -> Access:
+        """Who may do what; loaded when that is first asked."""
+        from pubsub_aio.emulator.access import Access
+
+        return Access(self.broker, enforced=self.enforce_iam)
+
+    def asks_who(self, rpc: str) -> bool:
+        """Whether it matters to a call whose it is."""
+        return self.enforce_iam or rpc == "TestIamPermissions"
 
     # Calls
 
@@ -122,7 +134,7 @@ class Service:
             rpc: Which RPC; any but StreamingPull.
             data: The request as protobuf bytes.
             patience: How long a Pull may wait for a message.
-            principal: Who the caller says it is, if that matters: see `Access.asks_who`.
+            principal: Who the caller says it is, if that matters: see `asks_who`.
 
         Raises:
             StatusError: The call is refused.
@@ -152,7 +164,7 @@ class Service:
     async def _answer(self, rpc: Rpc, data: bytes, patience: float, principal: str | None) -> bytes:
         records.check_request_size(data)
         request = parse(getattr(schema, rpc.request), data)
-        if self.access.enforced or self.limits:
+        if self.enforce_iam or self.limits:
             self.admit(rpc.name, request, principal)
         if rpc.name == "Publish":
             return self._publish(request, data)
@@ -168,13 +180,13 @@ class Service:
             raise not_yet(rpc.name)
         check_times(request)
         reply = HANDLERS[rpc.name](self.broker, request, self.clock.now())
-        if rpc.name == "SetIamPolicy" and self.access.enforced:
+        if rpc.name == "SetIamPolicy" and self.enforce_iam:
             self.access.recheck()
         return reply.SerializeToString() if reply else b""
 
     def admit(self, rpc: str, request: Message, principal: str | None) -> str:
         """Refuse a call that its caller may not make, or not now; returns the caller."""
-        caller = self.access.admit(rpc, request, principal) if self.access.enforced else ""
+        caller = self.access.admit(rpc, request, principal) if self.enforce_iam else ""
         if self.limits:
             self.limits.admit(rpc, request, self.broker, now=self.clock.now())
         return caller

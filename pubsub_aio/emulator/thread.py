@@ -7,17 +7,19 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
-from typing import ParamSpec, Self, TypeVar, cast
+from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar, cast
 
 from pubsub_aio.emulator.broker import STREAM_LIFE
 from pubsub_aio.emulator.clock import Clock
 from pubsub_aio.emulator.faults import Faults
-from pubsub_aio.emulator.iam import Iam
 from pubsub_aio.emulator.journal import HISTORY, PublishedMessage
 from pubsub_aio.emulator.principals import OWNER
-from pubsub_aio.emulator.quotas import Quotas
 from pubsub_aio.emulator.server import PROJECT, Emulator, OpenStream
 from pubsub_aio.emulator.service import DELIVERY_LAG
+
+if TYPE_CHECKING:
+    from pubsub_aio.emulator.iam import Iam
+    from pubsub_aio.emulator.quotas import Quotas
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -56,7 +58,6 @@ class EmulatorThread:
             quotas=quotas,
         )
         self.faults = cast("Faults", _InLoop(self, self._emulator.faults))
-        self.iam = cast("Iam", _InLoop(self, self._emulator.iam))
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __enter__(self) -> Self:
@@ -103,6 +104,11 @@ class EmulatorThread:
     @project.setter
     def project(self, project: str) -> None:
         self._emulator.project = project
+
+    @property
+    def iam(self) -> Iam:
+        """See `Emulator.iam`."""
+        return cast("Iam", _InLoop(self, self._emulator.iam))
 
     @property
     def clock(self) -> Clock:
