@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from pubsub_aio._wire import schema
 from pubsub_aio.emulator.names import check_name, check_project
 from pubsub_aio.emulator.principals import OWNER, is_member, principal
 from pubsub_aio.emulator.roles import ROLES, is_on_project, least_role, testable
 from pubsub_aio.emulator.status import Code, Info, StatusError, invalid
-from pubsub_aio.emulator.subjects import project_in, subject_of
+from pubsub_aio.emulator.subjects import project_in, subject_of, value
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -55,6 +55,11 @@ _PERMISSIONS = {
     "ValidateMessage": "pubsub.schemas.validate",
 }
 """On what a call is about, or on its project; `_needs` adds what some need elsewhere."""
+
+_ATTACHING = {
+    "CreateTopic": "schema_settings.schema",
+    "UpdateTopic": "topic.schema_settings.schema",
+}
 
 
 class Need(NamedTuple):
@@ -130,7 +135,7 @@ class Access:
 
     # What is needed
 
-    def _needs(self, rpc: str, request: Any) -> Iterator[Need]:
+    def _needs(self, rpc: str, request: Message) -> Iterator[Need]:
         name, field = subject_of(rpc, request)
         if permission := _PERMISSIONS.get(rpc):
             yield Need(permission, name, field)
@@ -138,20 +143,19 @@ class Access:
             verb = rpc[0].lower() + rpc[1:]
             yield Need(f"pubsub.{self._kind_of(name)}.{verb}", name, field)
         elif rpc == "CreateSubscription":
-            yield Need("pubsub.topics.attachSubscription", request.topic, "topic")
+            topic = value(request, "topic")
+            yield Need("pubsub.topics.attachSubscription", topic, "topic")
         elif rpc == "DetachSubscription":
             yield self._detaching(name)
         elif rpc == "CreateSnapshot":
-            yield Need("pubsub.subscriptions.consume", request.subscription, "subscription")
-        elif rpc == "Seek" and request.snapshot:
-            yield Need("pubsub.snapshots.seek", request.snapshot, "snapshot")
-        elif rpc == "CreateTopic" and request.schema_settings.schema:
-            yield _attaching(request, "schema_settings.schema")
-        elif rpc == "UpdateTopic" and request.topic.schema_settings.schema:
-            if any(path.startswith("schema_settings") for path in request.update_mask.paths):
-                yield _attaching(request.topic, "topic.schema_settings.schema")
-        elif rpc == "ValidateMessage" and request.name:
-            yield Need("pubsub.schemas.get", request.name, "name")
+            source = value(request, "subscription")
+            yield Need("pubsub.subscriptions.consume", source, "subscription")
+        elif rpc == "Seek" and (snapshot := value(request, "snapshot")):
+            yield Need("pubsub.snapshots.seek", snapshot, "snapshot")
+        elif rpc == "ValidateMessage" and (name := value(request, "name")):
+            yield Need("pubsub.schemas.get", name, "name")
+        elif rpc in _ATTACHING and (name := _attached(rpc, request)):
+            yield Need("pubsub.schemas.attach", name, _ATTACHING[rpc])
 
     def _detaching(self, name: str) -> Need:
         """It is the topic's owner who may detach; where there is none, the project's."""
@@ -223,5 +227,10 @@ class Access:
         return self._broker.tables.get(kind, {}).get(name)
 
 
-def _attaching(topic: schema.Topic, field: str) -> Need:
-    return Need("pubsub.schemas.attach", topic.schema_settings.schema, field)
+def _attached(rpc: str, request: Message) -> str:
+    """The schema that a call gives to a topic, if it does."""
+    if rpc == "UpdateTopic":
+        paths = cast("schema.UpdateTopicRequest", request).update_mask.paths
+        if not any(path.startswith("schema_settings") for path in paths):
+            return ""
+    return value(request, _ATTACHING[rpc])

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from pubsub_aio.emulator.status import Code, Info, StatusError
-from pubsub_aio.emulator.subjects import project_in, subject_of
+from pubsub_aio.emulator.subjects import project_in, subject_of, value
 
 if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from pubsub_aio._wire import schema
     from pubsub_aio.emulator.broker import Broker
     from pubsub_aio.emulator.quotas import Quotas
 
@@ -101,12 +105,12 @@ class Limits:
         self._quotas = quotas
         self._buckets: dict[tuple[str, str], Bucket] = {}
 
-    def admit(self, rpc: str, request: Any, broker: Broker, *, now: float) -> None:
+    def admit(self, rpc: str, request: Message, broker: Broker, *, now: float) -> None:
         """Refuse a call that would go beyond a quota, and count one that does not."""
         name, _ = subject_of(rpc, request)
         project = project_in(name)
         if rpc == "Publish":
-            size = sum(message.ByteSize() for message in request.messages)
+            size = sum(m.ByteSize() for m in cast("schema.PublishRequest", request).messages)
             self._pass(_PUBLISH, project, _units(size), now)
         elif rpc == "Pull":
             self._check(_PULL, project, UNIT, now)  # how much it is shows when it is answered
@@ -173,17 +177,19 @@ class Limits:
 
     # Counts
 
-    def _check_count(self, rpc: str, request: Any, project: str, broker: Broker) -> None:
+    def _check_count(self, rpc: str, request: Message, project: str, broker: Broker) -> None:
         kind = _KINDS.get(rpc)
-        if kind is None or request.name in broker.tables[kind]:
+        if kind is None or value(request, "name") in broker.tables[kind]:
             return
         limit = getattr(self._quotas, f"{kind}_per_project")
         if limit is not None and _count(broker.tables[kind], project) >= limit:
             raise _too_many(f"{kind}_per_project", limit, project)
         limit = self._quotas.subscriptions_per_topic
-        topic = broker.topics.get(request.topic) if kind == "subscriptions" else None
-        if limit is not None and topic and len(topic.subscriptions) >= limit:
-            raise _too_many("subscriptions_per_topic", limit, request.topic)
+        if limit is None or kind != "subscriptions":
+            return
+        topic = broker.topics.get(value(request, "topic"))
+        if topic and len(topic.subscriptions) >= limit:
+            raise _too_many("subscriptions_per_topic", limit, topic.config.name)
 
     def _check_streams(self, project: str, broker: Broker) -> None:
         limit = self._quotas.open_streams
@@ -203,7 +209,7 @@ def _units(size: int) -> int:
     return max(1, -(-size // UNIT)) * UNIT
 
 
-def _count(names: Any, project: str) -> int:
+def _count(names: Iterable[str], project: str) -> int:
     return sum(name.startswith(f"{project}/") for name in names)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from google.protobuf.message import Message
 
 from pubsub_aio._wire import schema
 from pubsub_aio.emulator.broker import Broker
@@ -22,7 +23,7 @@ def publish(size: int, *, topic: str = TOPIC) -> schema.PublishRequest:
     return schema.PublishRequest(topic=topic, messages=[schema.PubsubMessage(data=bytes(size))])
 
 
-def wait_of(limits: Limits, rpc: str, request: object, *, now: float) -> float:
+def wait_of(limits: Limits, rpc: str, request: Message, *, now: float) -> float:
     """What a call is told to wait; zero if it passes."""
     try:
         limits.admit(rpc, request, Broker(), now=now)
@@ -95,7 +96,7 @@ def test_operations_are_counted_by_the_minute() -> None:
 
 def test_what_is_not_limited_passes() -> None:
     limits = Limits(Quotas())
-    requests = {
+    requests: dict[str, Message] = {
         "Publish": publish(10_000_000),
         "Pull": schema.PullRequest(subscription="projects/p/subscriptions/worker"),
         "Acknowledge": schema.AcknowledgeRequest(ack_ids=["a" * 1_000] * 1_000),
