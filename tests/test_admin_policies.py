@@ -110,6 +110,42 @@ async def test_a_policy_that_is_none_is_refused(admin: AdminClient, policy: Poli
         await admin.set_iam_policy(TOPIC, policy)
 
 
+# Testing
+
+
+@pytest.mark.parametrize(
+    ("resource", "asked"),
+    [
+        (TOPIC, ["pubsub.topics.publish", "pubsub.topics.get"]),
+        (WORKER, ["pubsub.subscriptions.consume"]),
+    ],
+)
+async def test_permissions_are_those_that_a_policy_gives(
+    admin: AdminClient, emulator: Emulator, resource: str, asked: list[str]
+) -> None:
+    assert await admin.test_iam_permissions(resource, asked) == asked
+    emulator.iam.act_as(ANN)
+    assert await admin.test_iam_permissions(resource, asked) == []
+    await admin.grant(
+        resource, role=PUBLISHER if resource == TOPIC else "roles/pubsub.subscriber", member=ANN
+    )
+
+    assert await admin.test_iam_permissions(resource, asked) == asked[:1]
+
+
+async def test_nobody_may_do_anything_with_what_is_not_there(admin: AdminClient) -> None:
+    missing = f"{TOPIC}-missing"
+
+    assert await admin.test_iam_permissions(missing, ["pubsub.topics.get"]) == []
+
+
+async def test_permissions_are_a_list_without_wildcards(admin: AdminClient) -> None:
+    with pytest.raises(ConfigError, match="permissions"):
+        await admin.test_iam_permissions(TOPIC, "pubsub.topics.get")
+    with pytest.raises(ServiceError, match="wildcard"):
+        await admin.test_iam_permissions(TOPIC, ["pubsub.topics.*"])
+
+
 # Granting
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import grpc
 import pytest
+from google.api_core.exceptions import PermissionDenied, ResourceExhausted
 from google.pubsub_v1 import PublisherClient, SubscriberClient
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
@@ -161,6 +162,56 @@ def test_bad_port_is_a_usage_error_that_names_it(port: str) -> None:
     assert done.returncode == 2
     assert "--port" in done.stderr
     assert repr(port) in done.stderr
+
+
+def test_emulator_with_permissions_quotas_and_a_stream_life() -> None:
+    ann = "user:ann@example.com"
+    with (
+        running(
+            *("--port", "0", "--enforce-iam", "--stream-life", "0.5"),
+            *("--quota", "topics_per_project=1", "--quota", "administrator-operations=100"),
+        ) as emulator,
+        grpc.insecure_channel(emulator.address) as channel,
+    ):
+        publisher = PublisherClient(transport=PublisherGrpcTransport(channel=channel))
+        subscriber = SubscriberClient(transport=SubscriberGrpcTransport(channel=channel))
+        publisher.create_topic(name=TOPIC, timeout=WITHIN)
+        subscriber.create_subscription(name=WORKER, topic=TOPIC, timeout=WITHIN)
+        with pytest.raises(PermissionDenied, match=ann):
+            publisher.get_topic(
+                topic=TOPIC, timeout=WITHIN, metadata=[("x-emulator-principal", ann)]
+            )
+        with pytest.raises(ResourceExhausted, match="topics_per_project is 1"):
+            publisher.create_topic(name=f"{TOPIC}-2", timeout=WITHIN)
+        first: dict[str, object] = {"subscription": WORKER, "stream_ack_deadline_seconds": 10}
+        with Stream(channel, first, heartbeats=True) as stream:
+            assert stream.ending() == "UNAVAILABLE"
+
+
+def test_emulator_with_a_principal() -> None:
+    with running("--port", "0", "--enforce-iam", "--principal", "anonymous") as emulator:
+        answer = Rest(emulator.address, timeout=WITHIN).put(TOPIC, {})
+
+    assert answer.status == 403
+
+
+@pytest.mark.parametrize(
+    ("argument", "naming"),
+    [
+        ("--stream-life=0", "--stream-life"),
+        ("--quota=speed=1", "publisher_throughput"),
+        ("--quota=publisher_throughput", "publisher_throughput"),
+        ("--quota=publisher_throughput=0", "above 0"),
+        ("--quota=topics_per_project=1.5", "whole number"),
+        ("--principal=ann", "user:EMAIL"),
+    ],
+)
+def test_bad_settings_of_the_emulator_are_named_in_a_line(argument: str, naming: str) -> None:
+    done = run("emulator", "--port=0", argument)
+
+    assert done.returncode in (1, 2)
+    assert naming in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [[], ["emulate"]])

@@ -23,7 +23,12 @@ def test_the_tutorial_runs_as_it_stands(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "count"), [("test-in-virtual-time.md", 2), ("test-with-pytest.md", 1)]
+    ("page", "count"),
+    [
+        ("test-in-virtual-time.md", 2),
+        ("test-permissions-and-quotas.md", 2),
+        ("test-with-pytest.md", 1),
+    ],
 )
 def test_tests_that_are_shown_whole_pass(tmp_path: Path, page: str, count: int) -> None:
     """Those that import what they use."""

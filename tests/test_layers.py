@@ -38,6 +38,7 @@ ALLOWED = {
 PURE = {
     "emulator": {
         *(
+            "access",
             "ack_ids",
             "alarms",
             "broker",
@@ -47,14 +48,18 @@ PURE = {
             "exports",
         ),
         *(
+            "iam",
             "journal",
             "lanes",
             "leases",
+            "limits",
             "log",
             "names",
             "paging",
             "policies",
+            "principals",
             "progress",
+            "quotas",
             "records",
             "resources",
         ),
@@ -65,6 +70,8 @@ PURE = {
         # Not schemas/protoc: the compiler that it calls reads files.
         *(f"schemas/avro{part}" for part in ("", "_binary", "_json", "_resolution", "_types")),
         *(f"schemas/{name}" for name in ("definitions", "errors", "protobuf", "registry")),
+        *("response", "roles", "settings", "snapshots", "status", "subjects", "subscriptions"),
+        "topics",
     }
 }
 FORBIDDEN_IN_PURE = {

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from google.iam.v1.iam_policy_pb2 import (
         TestIamPermissionsResponse as TestIamPermissionsResponse,
     )
+    from google.iam.v1.policy_pb2 import Binding as Binding
     from google.iam.v1.policy_pb2 import Policy as Policy
     from google.protobuf.duration_pb2 import Duration as Duration
     from google.protobuf.empty_pb2 import Empty as Empty

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from pubsub_aio._core import backoff
@@ -58,6 +58,25 @@ class Policies(Calls):
         google = self._google
         request = _request(_checked(resource), policy)
         return await google.call(google.publisher.set_iam_policy, request, timeout=timeout)
+
+    async def test_iam_permissions(
+        self, resource: str, permissions: Collection[str], *, timeout: float = CALL_TIMEOUT
+    ) -> list[str]:
+        """Those of some permissions that these credentials have on a topic or a subscription.
+
+        On what does not exist they have none; that is no error.
+
+        Args:
+            resource: The full name of a topic or a subscription.
+            permissions: Such as `pubsub.topics.publish`, without wildcards.
+            timeout: Seconds for the call.
+        """
+        if isinstance(permissions, str):
+            raise ConfigError(f"permissions: must be a list of names, not {permissions!r}")
+        google = self._google
+        request = {"resource": _checked(resource), "permissions": list(permissions)}
+        reply = await google.call(google.publisher.test_iam_permissions, request, timeout=timeout)
+        return list(reply.permissions)
 
     async def grant(
         self, resource: str, *, role: str, member: str, timeout: float = CALL_TIMEOUT

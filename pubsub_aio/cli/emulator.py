@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import dataclasses
 import os
 import signal
 from collections import Counter
@@ -12,10 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pubsub_aio.cli.arguments import some_seconds
 from pubsub_aio.cli.output import say
 
 if TYPE_CHECKING:
-    from pubsub_aio.emulator import Seeded
+    from pubsub_aio.emulator import Emulator, Seeded
 
 _HOST = "PUBSUB_EMULATOR_HOST"
 _PROJECTS = ("PUBSUB_PROJECT_ID", "GOOGLE_CLOUD_PROJECT")
@@ -44,6 +46,33 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
         type=Path,
         metavar="FILE.yaml",
         help="topics, subscriptions and schemas that are there from the start",
+    )
+    parser.add_argument(
+        "--stream-life",
+        type=some_seconds,
+        metavar="SECONDS",
+        help="seconds after which a stream is ended (1,800)",
+    )
+    parser.add_argument(
+        "--enforce-iam",
+        action="store_true",
+        help="refuse calls for which the caller lacks a permission",
+    )
+    parser.add_argument(
+        "--principal",
+        metavar="NAME",
+        default="owner",
+        help="who a caller is that does not say it by the header x-emulator-principal, such as "
+        "serviceAccount:EMAIL (%(default)s)",
+    )
+    parser.add_argument(
+        "--quota",
+        type=_quota,
+        metavar="NAME=NUMBER",
+        action="append",
+        default=[],
+        help="refuse what goes beyond a quota, such as publisher_throughput=1000000 (bytes a "
+        "second) or administrator_operations=6000 (a minute); once for each",
     )
     parser.set_defaults(run=lambda options: asyncio.run(_run(options)))
     actions = parser.add_subparsers(title="actions", metavar="[ACTION]")
@@ -76,21 +105,30 @@ def _port(text: str) -> int:
     return port
 
 
-async def _run(options: argparse.Namespace) -> int:
-    from pubsub_aio.emulator import Emulator
+def _quota(text: str) -> tuple[str, float]:
+    from pubsub_aio.emulator import Quotas
 
+    name, _, number = text.partition("=")
+    name = name.replace("-", "_")
+    known = [field.name for field in dataclasses.fields(Quotas)]
+    if name not in known:
+        raise argparse.ArgumentTypeError(f"{name!r} is no quota; choose from {', '.join(known)}")
+    try:
+        value = int(number) if number.isdecimal() else float(number)
+        Quotas(**{name: value})  # type: ignore[arg-type]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from error
+    return name, value
+
+
+async def _run(options: argparse.Namespace) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C raises KeyboardInterrupt
             loop.add_signal_handler(number, stop.set)
-    host, port = options.host, options.port
-    emulator = Emulator(
-        host=host, port=port, history=0, data_dir=options.data_dir, seed=options.seed
-    )
-    emulator.project = _project_around() or emulator.project
     try:
-        async with emulator:
+        async with _emulator(options) as emulator:
             if emulator.seeded:
                 say(_told(options.seed, emulator.seeded))
             say(f"Pub/Sub emulator ready on {emulator.address} (gRPC and REST), Ctrl-C stops it")
@@ -100,10 +138,36 @@ async def _run(options: argparse.Namespace) -> int:
             await stop.wait()
     except OSError as error:
         reason = error.strerror or error
-        say(f"cannot listen on {host}:{port}: {reason}; choose another with --host or --port")
+        where = f"{options.host}:{options.port}"
+        say(f"cannot listen on {where}: {reason}; choose another with --host or --port")
         return 1
     say("Pub/Sub emulator stopped")
     return 0
+
+
+def _emulator(options: argparse.Namespace) -> Emulator:
+    """The emulator that was asked for."""
+    from pubsub_aio.emulator import Emulator
+
+    chosen: dict[str, Any] = {}
+    if options.stream_life:
+        chosen["stream_life"] = options.stream_life
+    if options.quota:
+        from pubsub_aio.emulator import Quotas
+
+        chosen["quotas"] = Quotas(**dict(options.quota))
+    emulator = Emulator(
+        host=options.host,
+        port=options.port,
+        history=0,
+        data_dir=options.data_dir,
+        seed=options.seed,
+        enforce_iam=options.enforce_iam,
+        principal=options.principal,
+        **chosen,
+    )
+    emulator.project = _project_around() or emulator.project
+    return emulator
 
 
 def _told(file: Path, seeded: Seeded) -> str:

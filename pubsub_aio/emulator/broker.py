@@ -8,28 +8,22 @@ subscriptions may have something to deliver.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from pubsub_aio._wire import schema
 from pubsub_aio.emulator import ack_ids, resources, settings
 from pubsub_aio.emulator.alarms import Alarms
-from pubsub_aio.emulator.changes import Changes
+from pubsub_aio.emulator.catalogue import Catalogue
 from pubsub_aio.emulator.dead_letters import forwarded
 from pubsub_aio.emulator.journal import Journal
 from pubsub_aio.emulator.leases import NO_REFUSALS
 from pubsub_aio.emulator.names import DELETED_TOPIC, check_name, project_of
-from pubsub_aio.emulator.policies import Policies
-from pubsub_aio.emulator.progress import WHOLE
 from pubsub_aio.emulator.push_settings import modified
-from pubsub_aio.emulator.response import Consumer
-from pubsub_aio.emulator.schemas.registry import DELETED_SCHEMA, Schemas, VersionedSchema
+from pubsub_aio.emulator.response import MAX_BYTES, Consumer
+from pubsub_aio.emulator.schemas.registry import DELETED_SCHEMA, VersionedSchema
 from pubsub_aio.emulator.snapshots import Snapshot
 from pubsub_aio.emulator.status import Code, StatusError, already_exists, invalid, not_found
 from pubsub_aio.emulator.subscriptions import Stream, Subscription, detached, not_pulled
 from pubsub_aio.emulator.topics import Topic
-
-if TYPE_CHECKING:
-    from pubsub_aio.emulator.changes import Resource
 
 STREAM_LIFE = 1_800.0
 """Seconds after which the service ends a stream."""
@@ -37,7 +31,7 @@ STREAM_LIFE = 1_800.0
 _TRIM_BYTES = 4 * 1024 * 1024
 
 
-class Broker:
+class Broker(Catalogue):
     """A Pub/Sub service in memory.
 
     Args:
@@ -49,18 +43,10 @@ class Broker:
     def __init__(
         self, *, instance: int = 0, journal: Journal | None = None, stream_life: float = STREAM_LIFE
     ) -> None:
-        self.topics: dict[str, Topic] = {}
-        self.subscriptions: dict[str, Subscription] = {}
-        self.snapshots: dict[str, Snapshot] = {}
-        self.schemas = Schemas(self._next_serial, self._save)
-        self.policies = Policies()
+        super().__init__()
         self.journal = journal or Journal()
         self.changed: dict[Subscription, None] = {}  # a set, in the order of what happened
         """Subscriptions that may have something new to deliver or streams that ended."""
-        self.changes: Changes | None = None
-        """What is to be saved, if somebody saves it."""
-        self.serial = 0
-        """The last number that was given to a resource or a consumer."""
         self.unserved: dict[Subscription, None] = {}
         """Subscriptions that began to push; whoever pushes takes them out."""
         self._alarms: Alarms[Topic | Subscription | Snapshot | Stream] = Alarms()
@@ -78,7 +64,7 @@ class Broker:
         """Let everything happen that is due."""
         for owner in self._alarms.pop_due(now):
             if isinstance(owner, Stream):
-                self._end_stream(owner, StatusError(Code.UNAVAILABLE, "the stream's life is over"))
+                self._poll_stream(owner, now)
             elif isinstance(owner, Topic):
                 self._alarms.set(owner, owner.poll(now))
             elif isinstance(owner, Snapshot):
@@ -95,8 +81,8 @@ class Broker:
         """After something happened to a subscription: see to the consequences."""
         next_at = subscription.poll(now)
         deliveries = subscription.deliveries
-        if self.changes is not None and deliveries.progress.touched:
-            self.changes.traffic[subscription] = None
+        if deliveries.progress.touched:
+            self._mark_traffic(subscription)
         if deliveries.dead:
             self._forward_dead(subscription, now)
         if deliveries.progress.freed or deliveries.leases.released_bytes > _TRIM_BYTES:
@@ -105,40 +91,6 @@ class Broker:
             subscription.topic.trim(now)
         self._alarms.set(subscription, next_at)
         self.changed[subscription] = None
-
-    def _next_serial(self) -> int:
-        self.serial += 1
-        return self.serial
-
-    def _save(self, *resources: Resource) -> None:
-        """Mark what was made, changed or deleted."""
-        if self.changes is not None:
-            self.changes.settings.update(dict.fromkeys(resources))
-
-    def exists(self, resource: Resource) -> bool:
-        """Whether it, or something that needs it, was not deleted."""
-        if isinstance(resource, Topic):
-            there = self.topics.get(resource.config.name) is resource
-            return there or bool(resource.subscriptions or resource.snapshots)
-        if isinstance(resource, Subscription):
-            return self.subscriptions.get(resource.config.name) is resource
-        if isinstance(resource, VersionedSchema):
-            return self.schemas.named.get(resource.name) is resource
-        return self.snapshots.get(resource.config.name) is resource
-
-    def kept_topics(self) -> list[Topic]:
-        """The topics that are there, and the deleted ones that something still needs."""
-        topics = dict.fromkeys(self.topics.values())
-        topics |= dict.fromkeys(kept.topic for kept in self.subscriptions.values())
-        topics |= dict.fromkeys(kept.topic for kept in self.snapshots.values())
-        return [topic for topic in topics if self.exists(topic)]
-
-    def save_changes(self) -> Changes:
-        """Note from now on what changes."""
-        for subscription in self.subscriptions.values():
-            subscription.deliveries.progress.touched = set()
-        self.changes = Changes()
-        return self.changes
 
     def go_on(
         self,
@@ -178,7 +130,7 @@ class Broker:
         self._ask_schema(topic)
         self.topics[config.name] = topic
         self._alarms.set(topic, topic.poll(now))
-        self._save(topic)
+        self._mark(topic)
         return config
 
     def _ask_schema(self, topic: Topic) -> None:
@@ -206,7 +158,7 @@ class Broker:
             resources.show_retention(subscription.config, changed)
             self._settle(subscription, now)
         self._alarms.set(topic, topic.poll(now))
-        self._save(topic)
+        self._mark(topic)
         return changed
 
     def delete_topic(self, name: str, *, now: float) -> None:
@@ -222,7 +174,7 @@ class Broker:
         for snapshot in topic.snapshots.values():
             snapshot.config.topic = DELETED_TOPIC
         topic.trim(now)
-        self._save(topic, *topic.subscriptions.values(), *topic.snapshots.values())
+        self._mark(topic, *topic.subscriptions.values(), *topic.snapshots.values())
 
     def publish(self, name: str, bodies: Sequence[bytes], *, now: float) -> int:
         """Publish messages that were checked; returns the first's id, the others follow it."""
@@ -230,8 +182,7 @@ class Broker:
         first_id = topic.publish(bodies, now=now)
         if topic.retention:
             self._alarms.set(topic, now + topic.retention)
-        if self.changes is not None:
-            self.changes.traffic[topic] = None
+        self._mark_traffic(topic)
         self.changed.update(dict.fromkeys(topic.subscriptions.values()))
         return first_id
 
@@ -249,7 +200,7 @@ class Broker:
         for topic in self.topics.values():
             if topic.config.schema_settings.schema == name:
                 topic.config.schema_settings.schema = DELETED_SCHEMA
-                self._save(topic)
+                self._mark(topic)
         self._retell()
 
     def _retell(self) -> None:
@@ -279,9 +230,7 @@ class Broker:
         uid = (self._instance << 32) | self._next_serial()
         subscription = Subscription(uid, config, topic, self.journal, now=now)
         self.subscriptions[config.name] = topic.subscriptions[config.name] = subscription
-        if self.changes is not None:
-            subscription.deliveries.progress.touched = {WHOLE}
-        self._save(subscription)
+        self._mark_new(subscription)
         self._see_to_push(subscription)
         self._settle(subscription, now)
         return config
@@ -317,7 +266,7 @@ class Broker:
         self, subscription: Subscription, config: schema.Subscription, now: float
     ) -> None:
         subscription.configure(config)
-        self._save(subscription)
+        self._mark(subscription)
         self._see_to_push(subscription)
         self._settle(subscription, now)
 
@@ -351,20 +300,7 @@ class Broker:
         if subscription.pushing:
             subscription.pushing.abandon()
         self.changed[subscription] = None
-        self._save(subscription, subscription.topic)
-
-    # Policies
-
-    def set_policy(
-        self,
-        resource: Resource,
-        policy: schema.Policy,
-        mask: schema.FieldMask,
-    ) -> schema.Policy:
-        """Set what the mask names of a resource's policy; returns the whole of it."""
-        changed = self.policies.set(resource, policy, mask)
-        self._save(resource)
-        return changed
+        self._mark(subscription, subscription.topic)
 
     # Delivering and settling
 
@@ -377,9 +313,17 @@ class Broker:
         return self.take(subscription, consumer, limit=limit, now=now)
 
     def take(
-        self, subscription: Subscription, consumer: Consumer, *, limit: int, now: float
+        self,
+        subscription: Subscription,
+        consumer: Consumer,
+        *,
+        limit: int,
+        now: float,
+        space: int = MAX_BYTES,
     ) -> tuple[bytes, bool]:
         """Lease messages to a consumer: no more than its fair share of what there is.
+
+        `space` is how many bytes the response may have; a message that is larger comes alone.
 
         Returns:
             The `received_messages` of a response, and whether there is more to look at already.
@@ -388,16 +332,22 @@ class Broker:
             self.poll(now)
         self._check_exists(subscription)
         subscription.active_at = now
-        return self._take(subscription, consumer, limit=limit, now=now)
+        return self._take(subscription, consumer, limit=limit, now=now, space=space)
 
     def _take(
-        self, subscription: Subscription, consumer: Consumer, *, limit: int, now: float
+        self,
+        subscription: Subscription,
+        consumer: Consumer,
+        *,
+        limit: int,
+        now: float,
+        space: int = MAX_BYTES,
     ) -> tuple[bytes, bool]:
         deliveries = subscription.deliveries
         rivals = len(subscription.streams) + subscription.pulls
         if rivals > 1:
             limit = min(limit, max(1, -(-deliveries.progress.backlog // rivals)))
-        payload, more = deliveries.take(consumer, limit=limit, now=now)
+        payload, more = deliveries.take(consumer, limit=limit, now=now, space=space)
         self._alarms.set(subscription, deliveries.next_at)
         if deliveries.progress.freed:
             self._settle(subscription, now)
@@ -549,6 +499,7 @@ class Broker:
             max_messages=max_messages,
             max_bytes=max_bytes,
             opened_at=now,
+            ends_at=now + self._stream_life,
         )
         for predecessor in subscription.streams_of(client_id):
             reason = f"another stream took over client_id {client_id!r}"
@@ -556,9 +507,20 @@ class Broker:
             self.close_stream(predecessor, now=now)
         subscription.join(stream)
         subscription.active_at = now
-        self._alarms.set(stream, now + self._stream_life)
+        self._alarms.set(stream, stream.ends_at)
         self.changed[subscription] = None
         return stream
+
+    def _poll_stream(self, stream: Stream, now: float) -> None:
+        if stream.ends_at <= now:
+            self._end_stream(stream, StatusError(Code.UNAVAILABLE, "the stream's life is over"))
+        else:
+            self._alarms.set(stream, stream.ends_at)
+            self.changed[stream.subscription] = None
+
+    def look_again(self, stream: Stream, at: float) -> None:
+        """Let who serves a stream look at it again at that time."""
+        self._alarms.set(stream, at)
 
     def _end_stream(self, stream: Stream, error: StatusError) -> None:
         stream.ended = stream.ended or error
@@ -593,7 +555,7 @@ class Broker:
         snapshot = Snapshot.of(source, config, serial=self._next_serial(), now=now)
         self.snapshots[config.name] = source.topic.snapshots[config.name] = snapshot
         self._alarms.set(snapshot, snapshot.expires_at)
-        self._save(snapshot)
+        self._mark(snapshot)
         return config
 
     def snapshot(self, name: str) -> Snapshot:
@@ -608,7 +570,7 @@ class Broker:
         settings.check_snapshot(changed)
         snapshot.config = changed
         self._alarms.set(snapshot, snapshot.expires_at)
-        self._save(snapshot)
+        self._mark(snapshot)
         return changed
 
     def delete_snapshot(self, name: str, *, now: float) -> None:
@@ -620,7 +582,7 @@ class Broker:
         snapshot.topic.snapshots.pop(snapshot.config.name, None)
         snapshot.topic.trim(now)
         self._alarms.forget(snapshot)
-        self._save(snapshot, snapshot.topic)
+        self._mark(snapshot, snapshot.topic)
 
     def seek_to_snapshot(self, name: str, snapshot: str, *, now: float) -> None:
         """Let a subscription stand where a snapshot of its topic was taken."""
@@ -634,7 +596,7 @@ class Broker:
             )
         subscription.deliveries.seek(target.position)
         subscription.active_at = now
-        self._save(subscription)
+        self._mark(subscription)
         self._settle(subscription, now)
 
     def seek_to_time(self, name: str, time: float, *, now: float) -> None:
@@ -644,5 +606,5 @@ class Broker:
         target = subscription.log.first_since(time)
         subscription.deliveries.seek_offset(target, kept_from=subscription.kept_from(now))
         subscription.active_at = now
-        self._save(subscription)
+        self._mark(subscription)
         self._settle(subscription, now)

@@ -15,7 +15,7 @@ from pubsub_aio.emulator.lanes import Lanes
 from pubsub_aio.emulator.leases import INVALID_ACK_ID, NO_REFUSALS, Leases
 from pubsub_aio.emulator.log import MASK, SHIFT, TopicLog
 from pubsub_aio.emulator.progress import Position, Progress, Run
-from pubsub_aio.emulator.response import Consumer, Response
+from pubsub_aio.emulator.response import MAX_BYTES, Consumer, Response
 from pubsub_aio.filters import Filter
 
 UNORDERED_ACK_ID = "TRANSIENT_FAILURE_UNORDERED_ACK_ID"
@@ -94,13 +94,15 @@ class Deliveries:
 
     # Delivering
 
-    def take(self, consumer: Consumer, *, limit: int, now: float) -> tuple[bytes, bool]:
-        """Lease up to `limit` messages to the consumer.
+    def take(
+        self, consumer: Consumer, *, limit: int, now: float, space: int = MAX_BYTES
+    ) -> tuple[bytes, bool]:
+        """Lease up to `limit` messages to the consumer, or as many as fit into `space` bytes.
 
         Returns:
             The `received_messages` of a response, and whether there may be more to look at.
         """
-        response = Response(consumer, limit=limit, now=now, retold=self._log.retold)
+        response = Response(consumer, limit=limit, now=now, space=space, retold=self._log.retold)
         self._take_copies(response)
         self._take_returned(response)
         looked = 0

@@ -11,6 +11,7 @@ import grpc.aio
 
 from pubsub_aio._wire import schema
 from pubsub_aio._wire.rpcs import RPCS, Rpc
+from pubsub_aio.emulator.principals import HEADER
 from pubsub_aio.emulator.service import PULL_PATIENCE, fault_in_emulator
 from pubsub_aio.emulator.status import StatusError
 from pubsub_aio.emulator.streaming import StreamSession
@@ -59,6 +60,8 @@ def grpc_server(service: Service, faults: Faults) -> grpc.aio.Server:
 
 
 def _unary(service: Service, rpc: Rpc) -> Callable[[bytes, Context], Awaitable[bytes]]:
+    asks_who = service.asks_who(rpc.name)
+
     async def handle(data: bytes, context: Context) -> bytes:
         patience = PULL_PATIENCE
         if rpc.name == "Pull" and (remaining := context.time_remaining()) is not None:
@@ -67,7 +70,8 @@ def _unary(service: Service, rpc: Rpc) -> Callable[[bytes, Context], Awaitable[b
             # Answer shortly before the client would give up.
             patience = min(max(remaining - 1, remaining / 2), _MAX_PATIENCE)
         try:
-            return await service.call(rpc, data, patience=patience)
+            principal = _principal(context) if asks_who else None
+            return await service.call(rpc, data, patience=patience, principal=principal)
         except StatusError as error:
             await _abort(context, error)
 
@@ -75,6 +79,8 @@ def _unary(service: Service, rpc: Rpc) -> Callable[[bytes, Context], Awaitable[b
 
 
 def _streaming(service: Service, faults: Faults) -> Callable[[object, Context], Awaitable[None]]:
+    asks_who = service.asks_who("StreamingPull")
+
     async def handle(_: object, context: Context) -> None:
         async def read() -> bytes | None:
             data: object = await context.read()
@@ -86,7 +92,8 @@ def _streaming(service: Service, faults: Faults) -> Callable[[object, Context], 
             except grpc.aio.BaseError as error:
                 raise ConnectionError("the client is gone") from error
 
-        session = StreamSession(service, faults, read=read, write=write)
+        principal = _principal(context) if asks_who else None
+        session = StreamSession(service, faults, read=read, write=write, principal=principal)
         try:
             await session.run()
         except StatusError as error:
@@ -98,6 +105,12 @@ def _streaming(service: Service, faults: Faults) -> Callable[[object, Context], 
     return handle
 
 
+def _principal(context: Context) -> str | None:
+    """Who the caller says it is; what is said twice is refused as a name."""
+    said = [str(value) for key, value in context.invocation_metadata() or () if key == HEADER]
+    return ", ".join(said) if said else None
+
+
 async def _abort(context: Context, error: StatusError) -> NoReturn:
     details = status_of(error).SerializeToString()
     metadata = (("grpc-status-details-bin", details),)
@@ -107,10 +120,15 @@ async def _abort(context: Context, error: StatusError) -> NoReturn:
 def status_of(error: StatusError) -> schema.Status:
     """A refusal as a google.rpc.Status, with its details."""
     status = schema.Status(code=int(error.code), message=error.message)
-    reason, metadata = error.info or ("EXACTLY_ONCE_ACKID_FAILURE", error.ack_errors)
-    if metadata:
-        info = schema.ErrorInfo(reason=reason, domain="pubsub.googleapis.com", metadata=metadata)
+    if error.ack_errors:
+        info = schema.ErrorInfo(
+            reason="EXACTLY_ONCE_ACKID_FAILURE",
+            domain="pubsub.googleapis.com",
+            metadata=error.ack_errors,
+        )
         status.details.add().Pack(info)
+    if error.info:
+        status.details.add().Pack(schema.ErrorInfo(**error.info._asdict()))
     if error.retry_delay is not None:
         retry = schema.RetryInfo()
         retry.retry_delay.FromNanoseconds(round(error.retry_delay * 1e9))

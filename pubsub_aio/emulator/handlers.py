@@ -160,19 +160,15 @@ def _set_iam_policy(broker: Broker, request: schema.SetIamPolicyRequest, _: floa
     resource = _with_policy(broker, request.resource)
     if not request.HasField("policy"):
         raise invalid("policy", "must be given; an empty one takes all bindings away")
-    return broker.set_policy(resource, request.policy, request.update_mask)
+    return broker.policies.set(resource, request.policy, request.update_mask)
 
 
 def _with_policy(broker: Broker, name: str) -> Resource:
     """The resource of that name, of any kind that has a policy."""
     kind = "".join(name.split("/")[2:3])
-    if kind == "schemas":
-        return broker.schemas.find(name, field="resource")
-    if kind == "subscriptions":
-        return resources.find(broker.subscriptions, name, kind, field="resource")
-    if kind == "snapshots":
-        return resources.find(broker.snapshots, name, kind, field="resource")
-    return resources.find(broker.topics, name, "topics", field="resource")
+    if kind not in broker.tables:
+        kind = "topics"
+    return resources.find(broker.tables[kind], name, kind, field="resource")
 
 
 HANDLERS: dict[str, Callable[..., Message | None]] = {

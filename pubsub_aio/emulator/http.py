@@ -13,6 +13,7 @@ except ImportError as error:
         'the emulator needs aiohttp for REST: pip install "pubsub-aio[emulator]"'
     ) from error
 
+from pubsub_aio.emulator.principals import HEADER
 from pubsub_aio.emulator.rest_api import RestApi
 from pubsub_aio.emulator.status import invalid
 from pubsub_aio.emulator.tokens import CERTS_PATH, discovery
@@ -91,7 +92,14 @@ class HttpServer:
             error = invalid("body", f"more than {_MAX_BODY} bytes")
             status, body = self._api.refuse(error)
         else:
-            status, body = await self._api.answer(request.method, request.path, request.query, sent)
+            said = request.headers.getall(HEADER, [])
+            status, body = await self._api.answer(
+                request.method,
+                request.path,
+                request.query,
+                sent,
+                principal=", ".join(said) if said else None,
+            )
         return web.Response(
             status=status, body=body, content_type="application/json", charset="utf-8"
         )

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeVar
 
 from pubsub_aio._wire import schema
 from pubsub_aio.emulator.names import check_name, check_project
 from pubsub_aio.emulator.paging import page_of
-from pubsub_aio.emulator.snapshots import Snapshot
 from pubsub_aio.emulator.status import not_found
-from pubsub_aio.emulator.subscriptions import Subscription
-from pubsub_aio.emulator.topics import Topic
 
-Resource = TypeVar("Resource", Topic, Subscription, Snapshot)
+Resource = TypeVar("Resource")
 Config = TypeVar("Config", schema.Topic, schema.Subscription, schema.Snapshot)
 
 
-def find(found: dict[str, Resource], name: str, kind: str, *, field: str) -> Resource:
+def find(found: Mapping[str, Resource], name: str, kind: str, *, field: str) -> Resource:
     """The resource of that name, or the service's refusal."""
     resource = found.get(name)
     if resource is None:
@@ -26,7 +24,7 @@ def find(found: dict[str, Resource], name: str, kind: str, *, field: str) -> Res
 
 
 def page(
-    found: dict[str, Resource], project: str, size: int, token: str
+    found: Mapping[str, Resource], project: str, size: int, token: str
 ) -> tuple[list[Resource], str]:
     """A page of the resources of a project, and the token of the next page."""
     check_project(project, field="project")

@@ -46,6 +46,7 @@ class Response:
         *,
         limit: int,
         now: float,
+        space: int = MAX_BYTES,
         retold: Callable[[bytes], bytes] | None = None,
     ) -> None:
         self._retold = retold
@@ -55,7 +56,7 @@ class Response:
         self.room = min(limit, MAX_MESSAGES, consumer.max_messages - consumer.held_messages)
         if consumer.held_bytes >= consumer.max_bytes:
             self.room = 0
-        self._space = MAX_BYTES
+        self._space = min(space, MAX_BYTES)
         self._parts: list[bytes] = []
 
     @property

@@ -84,12 +84,19 @@ class RestApi:
         self._service = service
 
     async def answer(
-        self, verb: str, path: str, query: Mapping[str, str], body: bytes
+        self,
+        verb: str,
+        path: str,
+        query: Mapping[str, str],
+        body: bytes,
+        *,
+        principal: str | None = None,
     ) -> tuple[int, bytes]:
         """The HTTP status and the JSON of the answer to a request."""
         try:
             rpc, request = _parse(verb, path, query, body)
-            reply = await self._service.call(rpc, request.SerializeToString())
+            data = request.SerializeToString()
+            reply = await self._service.call(rpc, data, principal=principal)
             return 200, _render(rpc, reply)
         except StatusError as error:
             return self.refuse(error)

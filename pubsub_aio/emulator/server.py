@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -25,6 +26,7 @@ from pubsub_aio.emulator.faults import Faults
 from pubsub_aio.emulator.intake import taken_in
 from pubsub_aio.emulator.journal import HISTORY, Journal, PublishedMessage
 from pubsub_aio.emulator.listener import Listener
+from pubsub_aio.emulator.principals import OWNER
 from pubsub_aio.emulator.pushers import Pushers
 from pubsub_aio.emulator.service import DELIVERY_LAG, Service
 from pubsub_aio.emulator.status import Code, StatusError
@@ -32,6 +34,9 @@ from pubsub_aio.emulator.tokens import Tokens
 
 if TYPE_CHECKING:
     from pubsub_aio.emulator.front import Front
+    from pubsub_aio.emulator.iam import Iam
+    from pubsub_aio.emulator.limits import Limits
+    from pubsub_aio.emulator.quotas import Quotas
     from pubsub_aio.emulator.seeds import Seeded
     from pubsub_aio.emulator.storage.store import Store
     from pubsub_aio.emulator.subscriptions import Subscription
@@ -81,6 +86,10 @@ class Emulator:
             a random one if none is given.
         seed: A file of topics, subscriptions and schemas that are there from the start; if no
             project is given, it is the one that the file names.
+        enforce_iam: Whether callers need permissions, as policies and `iam` give them.
+        principal: Who a caller is that does not say it by the header `x-emulator-principal`;
+            `owner` may do everything.
+        quotas: What is refused, or slowed down, as being too much; nothing if none are given.
     """
 
     def __init__(
@@ -96,6 +105,9 @@ class Emulator:
         data_dir: str | os.PathLike[str] | None = None,
         instance: int | None = None,
         seed: str | os.PathLike[str] | None = None,
+        enforce_iam: bool = False,
+        principal: str = OWNER,
+        quotas: Quotas | None = None,
     ) -> None:
         self.project = project or PROJECT
         self.seeded: Seeded | None = None
@@ -111,7 +123,16 @@ class Emulator:
             stream_life=stream_life,
         )
         self.faults = Faults(self._broker, find=self._subscription, wake=self._wake)
-        self._service = Service(self._broker, self.clock, self.faults, delivery_lag=delivery_lag)
+        self._service = Service(
+            self._broker,
+            self.clock,
+            self.faults,
+            enforce_iam=enforce_iam,
+            limits=_limits(quotas) if quotas else None,
+            delivery_lag=delivery_lag,
+        )
+        if principal != OWNER:
+            self.iam.act_as(principal)
         self._service.on_time_changed = self._set_timer
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._store: Store | None = None
@@ -120,6 +141,14 @@ class Emulator:
         self._listener: Listener | None = None
         self._started = False
         self._timer: asyncio.TimerHandle | None = None
+
+    @cached_property
+    def iam(self) -> Iam:
+        """Who may do what, beyond the policies that the API shows."""
+        from pubsub_aio.emulator.iam import Iam
+
+        access = self._service.access
+        return Iam(self._broker, access, project=lambda: self.project, wake=self._wake)
 
     # Life
 
@@ -373,7 +402,7 @@ class Emulator:
             self._wake()
 
     def delete_project(self) -> None:
-        """Delete every topic, subscription, snapshot and schema of the project."""
+        """Delete every topic, subscription and snapshot of the project, and its policy."""
         now, broker, mine = self.clock.now(), self._broker, f"projects/{self.project}/"
         for name in [name for name in broker.subscriptions if name.startswith(mine)]:
             broker.delete_subscription(name, now=now)
@@ -446,6 +475,12 @@ class Emulator:
             yield
         except StatusError as error:
             raise ValueError(str(error)) from error
+
+
+def _limits(quotas: Quotas) -> Limits:
+    from pubsub_aio.emulator.limits import Limits
+
+    return Limits(quotas)
 
 
 def _with_settings(config: Config, settings: Mapping[str, object]) -> Config:

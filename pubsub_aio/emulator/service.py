@@ -7,6 +7,7 @@ import contextlib
 import logging
 import math
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -21,8 +22,10 @@ from pubsub_aio.emulator.settings import not_yet
 from pubsub_aio.emulator.status import Code, StatusError, invalid
 
 if TYPE_CHECKING:
+    from pubsub_aio.emulator.access import Access
     from pubsub_aio.emulator.broker import Broker
     from pubsub_aio.emulator.clock import Clock
+    from pubsub_aio.emulator.limits import Limits
     from pubsub_aio.emulator.subscriptions import Subscription
 
 Parsed = TypeVar("Parsed", bound=Message)
@@ -94,10 +97,19 @@ class Service:
     """Answers calls. It reads the clock, waits where the API waits, and wakes who must go on."""
 
     def __init__(
-        self, broker: Broker, clock: Clock, faults: _Faults, *, delivery_lag: float = DELIVERY_LAG
+        self,
+        broker: Broker,
+        clock: Clock,
+        faults: _Faults,
+        *,
+        enforce_iam: bool = False,
+        limits: Limits | None = None,
+        delivery_lag: float = DELIVERY_LAG,
     ) -> None:
         self.broker = broker
         self.clock = clock
+        self.enforce_iam = enforce_iam
+        self.limits = limits
         self.waiters: dict[Subscription, dict[Waiter, None]] = {}  # in the order they came
         self.on_time_changed: Callable[[], None] = lambda: None
         """Called when the broker may want to be polled at another time than before."""
@@ -117,15 +129,34 @@ class Service:
         self._published: dict[Subscription, None] = {}
         self._published_timer: asyncio.TimerHandle | None = None
 
+    @cached_property
+    def access(self) -> Access:
+        """Who may do what; loaded when that is first asked."""
+        from pubsub_aio.emulator.access import Access
+
+        return Access(self.broker, enforced=self.enforce_iam)
+
+    def asks_who(self, rpc: str) -> bool:
+        """Whether it matters to a call whose it is."""
+        return self.enforce_iam or rpc == "TestIamPermissions"
+
     # Calls
 
-    async def call(self, rpc: Rpc, data: bytes, *, patience: float = PULL_PATIENCE) -> bytes:
+    async def call(
+        self,
+        rpc: Rpc,
+        data: bytes,
+        *,
+        patience: float = PULL_PATIENCE,
+        principal: str | None = None,
+    ) -> bytes:
         """Answer a call.
 
         Args:
             rpc: Which RPC; any but StreamingPull.
             data: The request as protobuf bytes.
             patience: How long a Pull may wait for a message.
+            principal: Who the caller says it is, if that matters: see `asks_who`.
 
         Raises:
             StatusError: The call is refused.
@@ -137,7 +168,7 @@ class Service:
             raise error
         self.working += 1
         try:
-            reply = await self._answer_and_save(rpc, data, patience)
+            reply = await self._answer_and_save(rpc, data, patience, principal)
             log.debug("%s: ok", rpc.name)
         except StatusError as refusal:
             log.debug("%s: %s", rpc.name, refusal)
@@ -152,30 +183,45 @@ class Service:
             raise error
         return reply
 
-    async def _answer_and_save(self, rpc: Rpc, data: bytes, patience: float) -> bytes:
+    async def _answer_and_save(
+        self, rpc: Rpc, data: bytes, patience: float, principal: str | None
+    ) -> bytes:
         if self.store is None or rpc.name in _CHANGE_NOTHING:
-            return await self._answer(rpc, data, patience)
+            return await self._answer(rpc, data, patience, principal)
         self.store.check()
-        reply = await self._answer(rpc, data, patience)
+        reply = await self._answer(rpc, data, patience, principal)
         await self.store.saved()
         return reply
 
-    async def _answer(self, rpc: Rpc, data: bytes, patience: float) -> bytes:
+    async def _answer(self, rpc: Rpc, data: bytes, patience: float, principal: str | None) -> bytes:
         records.check_request_size(data)
+        request = parse(getattr(schema, rpc.request), data)
+        if self.enforce_iam or self.limits:
+            self.admit(rpc.name, request, principal)
         if rpc.name == "Publish":
-            return self._publish(data)
+            return self._publish(request, data)
         if rpc.name == "Pull":
-            return await self._pull(parse(schema.PullRequest, data), patience)
+            return await self._pull(request, patience)
         if rpc.name == "Acknowledge":
-            return self._acknowledge(parse(schema.AcknowledgeRequest, data))
+            return self._acknowledge(request)
         if rpc.name == "ModifyAckDeadline":
-            return self._modify_ack_deadline(parse(schema.ModifyAckDeadlineRequest, data))
+            return self._modify_ack_deadline(request)
+        if rpc.name == "TestIamPermissions":
+            return self.access.tested(request, principal).SerializeToString()
         if rpc.name not in HANDLERS:
             raise not_yet(rpc.name)
-        request = parse(getattr(schema, rpc.request), data)
         check_times(request)
         reply = HANDLERS[rpc.name](self.broker, request, self.clock.now())
+        if rpc.name == "SetIamPolicy" and self.enforce_iam:
+            self.access.recheck()
         return reply.SerializeToString() if reply else b""
+
+    def admit(self, rpc: str, request: Message, principal: str | None) -> str:
+        """Refuse a call that its caller may not make, or not now; returns the caller."""
+        caller = self.access.admit(rpc, request, principal) if self.enforce_iam else ""
+        if self.limits:
+            self.limits.admit(rpc, request, self.broker, now=self.clock.now())
+        return caller
 
     async def delay(self, seconds: float) -> None:
         """Let that much time pass; that somebody waits is something that happened."""
@@ -237,8 +283,7 @@ class Service:
 
     # The busy RPCs
 
-    def _publish(self, data: bytes) -> bytes:
-        request = parse(schema.PublishRequest, data)
+    def _publish(self, request: schema.PublishRequest, data: bytes) -> bytes:
         topic = self.broker.topic(request.topic)
         bodies = records.bodies_of(data)
         records.check_messages(request, records.doubtful(data, bodies))
@@ -262,16 +307,21 @@ class Service:
                             subscription, limit=request.max_messages, now=self.clock.now()
                         )
                         if payload or not (more or patience):
-                            return payload
+                            return self._pulled(request, payload)
                         if more:
                             await asyncio.sleep(0)
                         else:
                             self.wake()
                             await self._wait(waiter)
         except TimeoutError:
-            return b""
+            return self._pulled(request, b"")
         finally:
             self.broker.end_pull(subscription, now=self.clock.now())
+
+    def _pulled(self, request: schema.PullRequest, payload: bytes) -> bytes:
+        if self.limits:
+            self.limits.pulled(request.subscription, len(payload), now=self.clock.now())
+        return payload
 
     async def _wait(self, waiter: Waiter) -> None:
         self.working -= 1

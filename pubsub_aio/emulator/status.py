@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
+from typing import NamedTuple
 
 
 class Code(IntEnum):
@@ -31,6 +32,14 @@ class Code(IntEnum):
 _MAX_MESSAGE = 400
 
 
+class Info(NamedTuple):
+    """Why something was refused, for programs; sent as an ErrorInfo."""
+
+    reason: str
+    domain: str
+    metadata: Mapping[str, str]
+
+
 class StatusError(Exception):
     """A request is refused, or a stream is ended.
 
@@ -39,7 +48,7 @@ class StatusError(Exception):
         message: What is wrong, naming the field, and what to do about it.
         ack_errors: For each ack id that failed, why; sent as an ErrorInfo.
         retry_delay: Seconds to wait before a retry; sent as a RetryInfo.
-        info: A reason in capitals and what goes with it, for programs; sent as an ErrorInfo.
+        info: Why, for programs.
     """
 
     def __init__(
@@ -49,7 +58,7 @@ class StatusError(Exception):
         *,
         ack_errors: Mapping[str, str] | None = None,
         retry_delay: float | None = None,
-        info: tuple[str, Mapping[str, str]] | None = None,
+        info: Info | None = None,
     ) -> None:
         # A refusal may quote what was sent, but gRPC limits how much of it can be sent back.
         message = message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}..."

@@ -13,7 +13,7 @@ from pubsub_aio._wire import schema
 from pubsub_aio.emulator import settings
 from pubsub_aio.emulator.deliveries import UNORDERED_ACK_ID
 from pubsub_aio.emulator.leases import INVALID_ACK_ID
-from pubsub_aio.emulator.response import MAX_MESSAGES
+from pubsub_aio.emulator.response import MAX_BYTES, MAX_MESSAGES
 from pubsub_aio.emulator.service import Service, Waiter, parse
 from pubsub_aio.emulator.status import StatusError, invalid
 
@@ -39,6 +39,7 @@ class StreamSession:
         faults: What goes wrong.
         read: Returns the next request's bytes; none when the client sends no more.
         write: Sends a response's bytes; ConnectionError if the client is gone.
+        principal: Who the caller says it is, if that matters.
     """
 
     def __init__(
@@ -48,11 +49,13 @@ class StreamSession:
         *,
         read: Callable[[], Awaitable[bytes | None]],
         write: Callable[[bytes], Awaitable[None]],
+        principal: str | None = None,
     ) -> None:
         self._service = service
         self._faults = faults
         self._read = read
         self._write = write
+        self._principal = principal
         self._replies: deque[bytes] = deque()
         self._room = asyncio.Event()
         self._finished = False
@@ -87,6 +90,7 @@ class StreamSession:
     def _open(self, first: schema.StreamingPullRequest) -> Stream:
         if not first.subscription:
             raise invalid("subscription", "the first request must name one")
+        caller = self._service.admit("StreamingPull", first, self._principal)
         stream = self._service.broker.open_stream(
             first.subscription,
             client_id=first.client_id,
@@ -95,6 +99,7 @@ class StreamSession:
             max_bytes=first.max_outstanding_bytes,
             now=self._service.clock.now(),
         )
+        stream.caller = caller
         self._service.wake()
         log.debug("StreamingPull on %s: opened", first.subscription)
         return stream
@@ -113,7 +118,7 @@ class StreamSession:
 
     async def _write_responses(self, stream: Stream, waiter: Waiter) -> None:
         """Write what there is to write until the stream has ended."""
-        broker, name = self._service.broker, stream.subscription.config.name
+        name = stream.subscription.config.name
         while not stream.ended and not (self._finished and not self._replies):
             waiter.stuck = self._faults.stalls(name, "responses")
             if waiter.stuck:
@@ -123,9 +128,7 @@ class StreamSession:
                 await self._write(self._replies.popleft())
                 self._room.set()
                 continue
-            payload, more = broker.take(
-                stream.subscription, stream, limit=MAX_MESSAGES, now=self._service.clock.now()
-            )
+            payload, more = self._take(stream)
             self._service.wake()
             if payload:
                 await self._write(payload + _properties(stream))
@@ -133,6 +136,22 @@ class StreamSession:
                 await asyncio.sleep(0)
             else:
                 await waiter.wait()
+
+    def _take(self, stream: Stream) -> tuple[bytes, bool]:
+        """What there is for the stream; where a quota is used up, nothing until it is not."""
+        broker, limits, now = self._service.broker, self._service.limits, self._service.clock.now()
+        target = stream.subscription
+        if limits is None:
+            return broker.take(target, stream, limit=MAX_MESSAGES, now=now)
+        name = target.config.name
+        if (at := limits.stream_at(name, now=now)) > now:
+            broker.look_again(stream, at)
+            return b"", False
+        space = limits.stream_space(name, MAX_BYTES, now=now)
+        payload, more = broker.take(target, stream, limit=MAX_MESSAGES, now=now, space=space)
+        if payload:
+            limits.streamed(name, len(payload), now=now)
+        return payload, more
 
     # In
 

@@ -40,7 +40,7 @@ def not_pulled(name: str) -> StatusError:
 class Stream(Consumer):
     """One StreamingPull call."""
 
-    __slots__ = ("client_id", "ended", "opened_at", "subscription")
+    __slots__ = ("caller", "client_id", "ended", "ends_at", "opened_at", "subscription")
 
     def __init__(
         self,
@@ -52,6 +52,7 @@ class Stream(Consumer):
         max_messages: int,
         max_bytes: int,
         opened_at: float,
+        ends_at: float,
     ) -> None:
         super().__init__(
             number, ack_deadline=ack_deadline, max_messages=max_messages, max_bytes=max_bytes
@@ -59,6 +60,9 @@ class Stream(Consumer):
         self.subscription = subscription
         self.client_id = client_id
         self.opened_at = opened_at
+        self.ends_at = ends_at
+        self.caller = ""
+        """Who opened it, where that matters."""
         self.ended: StatusError | None = None
 
 

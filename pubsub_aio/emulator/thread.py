@@ -14,10 +14,13 @@ from pubsub_aio.emulator.broker import STREAM_LIFE
 from pubsub_aio.emulator.clock import Clock
 from pubsub_aio.emulator.faults import Faults
 from pubsub_aio.emulator.journal import HISTORY, PublishedMessage
+from pubsub_aio.emulator.principals import OWNER
 from pubsub_aio.emulator.server import Emulator, OpenStream
 from pubsub_aio.emulator.service import DELIVERY_LAG
 
 if TYPE_CHECKING:
+    from pubsub_aio.emulator.iam import Iam
+    from pubsub_aio.emulator.quotas import Quotas
     from pubsub_aio.emulator.seeds import Seeded
 
 T = TypeVar("T")
@@ -42,6 +45,9 @@ class EmulatorThread:
         delivery_lag: float = DELIVERY_LAG,
         data_dir: str | os.PathLike[str] | None = None,
         seed: str | os.PathLike[str] | None = None,
+        enforce_iam: bool = False,
+        principal: str = OWNER,
+        quotas: Quotas | None = None,
     ) -> None:
         self._emulator = Emulator(
             host=host,
@@ -53,6 +59,9 @@ class EmulatorThread:
             delivery_lag=delivery_lag,
             data_dir=data_dir,
             seed=seed,
+            enforce_iam=enforce_iam,
+            principal=principal,
+            quotas=quotas,
         )
         self.faults = cast("Faults", _InLoop(self, self._emulator.faults))
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -101,6 +110,11 @@ class EmulatorThread:
     @project.setter
     def project(self, project: str) -> None:
         self._emulator.project = project
+
+    @property
+    def iam(self) -> Iam:
+        """See `Emulator.iam`."""
+        return cast("Iam", _InLoop(self, self._emulator.iam))
 
     @property
     def clock(self) -> Clock:

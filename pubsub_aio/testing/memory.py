@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from pubsub_aio.emulator.broker import STREAM_LIFE
 from pubsub_aio.emulator.clock import START
 from pubsub_aio.emulator.journal import HISTORY
+from pubsub_aio.emulator.principals import OWNER
 from pubsub_aio.emulator.server import PROJECT, Emulator
 from pubsub_aio.emulator.service import DELIVERY_LAG
 from pubsub_aio.testing.loop import MAX_TIME, run
@@ -17,6 +18,7 @@ from pubsub_aio.testing.transport import MemoryFront, MemoryTransport
 
 if TYPE_CHECKING:
     from pubsub_aio.emulator.front import Front
+    from pubsub_aio.emulator.quotas import Quotas
 
 T = TypeVar("T")
 
@@ -65,6 +67,9 @@ class MemoryEmulator(Emulator):
         delivery_lag: Seconds between a publish and its delivery.
         start: What its clock shows at first, in seconds since 1970.
         instance: A number of 32 bits that is part of every ack id.
+        enforce_iam: Whether callers need permissions.
+        principal: Who the callers are; `owner` may do everything.
+        quotas: What is refused, or slowed down, as being too much.
     """
 
     clock: LoopClock
@@ -78,6 +83,9 @@ class MemoryEmulator(Emulator):
         delivery_lag: float = DELIVERY_LAG,
         start: float = START,
         instance: int = 1,
+        enforce_iam: bool = False,
+        principal: str = OWNER,
+        quotas: Quotas | None = None,
     ) -> None:
         super().__init__(
             clock=LoopClock(start),
@@ -86,6 +94,9 @@ class MemoryEmulator(Emulator):
             stream_life=stream_life,
             delivery_lag=delivery_lag,
             instance=instance,
+            enforce_iam=enforce_iam,
+            principal=principal,
+            quotas=quotas,
         )
         self.front = MemoryFront(self._service, self.faults)
         """Where transports come in."""

@@ -20,7 +20,7 @@ from pubsub_aio.emulator.schemas.definitions import (
     define,
 )
 from pubsub_aio.emulator.schemas.errors import SchemaError
-from pubsub_aio.emulator.status import Code, StatusError, already_exists, invalid, not_found
+from pubsub_aio.emulator.status import Code, Info, StatusError, already_exists, invalid, not_found
 
 MAX_REVISIONS = 20
 DELETED_SCHEMA = "_deleted-schema_"
@@ -310,8 +310,9 @@ def _fitting(allowed: list[Revision], encoding: int, data: bytes, index: int) ->
     raise StatusError(
         Code.INVALID_ARGUMENT,
         f"messages[{index}].data: {why}",
-        info=(
+        info=Info(
             f"INVALID_{schema.Encoding.Name(encoding)}_{kinds}_MESSAGE",
+            "pubsub.googleapis.com",
             {"message": f"messages[{index}] was refused", "revisionInfo": f"{name}: {first_error}"},
         ),
     )

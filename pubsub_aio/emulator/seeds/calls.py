@@ -72,7 +72,7 @@ class Calls:
     def policy(self, resource: str) -> schema.Policy | None:
         """The policy of a resource, if that is there, or of a project."""
         if is_project(resource):
-            raise not_yet("the policy of a project")
+            return self.broker.policies.of(resource)
         request = schema.GetIamPolicyRequest(resource=resource)
         request.options.requested_policy_version = SHOW_CONDITIONS
         found: schema.Policy | None = self.find("GetIamPolicy", request)
@@ -81,8 +81,9 @@ class Calls:
     def set_policy(self, resource: str, policy: schema.Policy) -> None:
         """Set the policy of a resource, or of a project."""
         if is_project(resource):
-            raise not_yet("the policy of a project")
-        self("SetIamPolicy", schema.SetIamPolicyRequest(resource=resource, policy=policy))
+            self.broker.policies.set(resource, policy, schema.FieldMask())
+        else:
+            self("SetIamPolicy", schema.SetIamPolicyRequest(resource=resource, policy=policy))
 
 
 def is_project(resource: str) -> bool:

@@ -141,6 +141,10 @@ class _Surveyor:
         self._found.left_out.append(line)
 
 
+_AS_OWNER = {"x-emulator-principal": "owner"}
+"""For an emulator that enforces permissions."""
+
+
 class _Rest:
     """Calls to an emulator, one after another on one connection."""
 
@@ -180,7 +184,7 @@ class _Rest:
     def _get(self, path: str, **query: str) -> dict[str, Any]:
         target = f"/v1/{quote(path, safe='/:~+%')}?{urlencode(query)}"
         try:
-            self._connection.request("GET", target)
+            self._connection.request("GET", target, headers=_AS_OWNER)
             response = self._connection.getresponse()
             data = response.read(_MAX_ANSWER)
             answer = json.loads(data or b"{}")

@@ -11,6 +11,8 @@ from pubsub_aio.emulator.storage.blocks import saved_position, saved_progress
 from pubsub_aio.emulator.storage.saved import (
     Saved,
     SavedMessages,
+    SavedProject,
+    SavedRole,
     SavedSchema,
     SavedSegment,
     SavedSnapshot,
@@ -22,7 +24,8 @@ from pubsub_aio.emulator.topics import Topic
 
 if TYPE_CHECKING:
     from pubsub_aio.emulator.broker import Broker
-    from pubsub_aio.emulator.changes import Changes, Resource
+    from pubsub_aio.emulator.changes import Changes
+    from pubsub_aio.emulator.policies import Resource
     from pubsub_aio.emulator.schemas.registry import VersionedSchema
 
 PORTION = 4 * 1024 * 1024
@@ -32,6 +35,8 @@ PORTION = 4 * 1024 * 1024
 def changed(broker: Broker, changes: Changes) -> Saved:
     """What was made, changed, deleted and settled since the last time; all but messages."""
     saved = _counters(broker)
+    if changes.projects:
+        _add_iam(saved, broker)
     for resource in changes.settings:
         _add(saved, broker, resource)
     for active in changes.traffic:
@@ -44,6 +49,7 @@ def everything(broker: Broker, segments: Mapping[int, int]) -> Saved:
     """All of the broker but for its messages, and the files (with their lengths) that have them."""
     saved = _counters(broker)
     saved.whole = True
+    _add_iam(saved, broker)
     for versioned in broker.schemas.named.values():
         _add(saved, broker, versioned)
     for topic in broker.kept_topics():
@@ -86,6 +92,15 @@ def _portion(topic: Topic, start: int) -> tuple[Saved, SavedMessages]:
 
 def _counters(broker: Broker) -> Saved:
     return Saved(serial=broker.serial, policy_changes=broker.policies.changes)
+
+
+def _add_iam(saved: Saved, broker: Broker) -> None:
+    """Add what is granted on projects, and roles."""
+    saved.iam = True
+    for project, policy in broker.policies.projects.items():
+        saved.projects.append(SavedProject(name=project, policy=policy))
+    for role, permissions in broker.policies.roles.items():
+        saved.roles.append(SavedRole(name=role, permissions=sorted(permissions)))
 
 
 def _add(saved: Saved, broker: Broker, resource: Resource) -> None:

@@ -15,7 +15,7 @@ from pubsub_aio.emulator.topics import Topic
 
 if TYPE_CHECKING:
     from pubsub_aio.emulator.broker import Broker
-    from pubsub_aio.emulator.changes import Resource
+    from pubsub_aio.emulator.policies import Resource
     from pubsub_aio.emulator.progress import Position
     from pubsub_aio.emulator.storage.saved import (
         Saved,
@@ -55,6 +55,7 @@ class Life:
         self._subscriptions: dict[int, SavedSubscription] = {}
         self._snapshots: dict[int, SavedSnapshot] = {}
         self._schemas: dict[str, SavedSchema] = {}
+        self._iam: Saved | None = None
         self._progress: dict[int, _Progress] = {}
         self._messages: dict[int, list[SavedMessages]] = {}
 
@@ -84,6 +85,8 @@ class Life:
             self._snapshots.pop(serial, None)
         for number in saved.gone_segments:
             self.segments.pop(number, None)
+        if saved.iam:
+            self._iam = saved
         self.take_in_messages(saved.messages)
 
     def take_in_messages(self, saved: Iterable[SavedMessages]) -> None:
@@ -112,6 +115,10 @@ class Life:
         ]
         policies |= _policies(schemas, self._schemas.values())
         broker.policies.go_on(self._policy_changes, policies)
+        if self._iam:
+            broker.policies.projects.update((p.name, p.policy) for p in self._iam.projects)
+            roles = ((role.name, frozenset(role.permissions)) for role in self._iam.roles)
+            broker.policies.roles.update(roles)
         broker.go_on(there, subscriptions, snapshots, now=now)
 
     def _topics_of(self, broker: Broker, now: float) -> dict[int, Topic]:

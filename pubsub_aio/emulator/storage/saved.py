@@ -62,6 +62,18 @@ if TYPE_CHECKING:
         revisions: list[schema.Schema]
         policy: schema.Policy
 
+    class SavedProject(Message):
+        """What is granted on a project."""
+
+        name: str
+        policy: schema.Policy
+
+    class SavedRole(Message):
+        """A role that was defined."""
+
+        name: str
+        permissions: list[str]
+
     class SavedMessages(Message):
         """Messages of a topic at consecutive offsets, as records."""
 
@@ -95,6 +107,10 @@ if TYPE_CHECKING:
         gone_segments: list[int]
         schemas: list[SavedSchema]
         gone_schemas: list[str]
+        iam: bool
+        """Whether it has all of the following; what was said of them before is void."""
+        projects: list[SavedProject]
+        roles: list[SavedRole]
 
 
 _FIELD = descriptor_pb2.FieldDescriptorProto
@@ -138,6 +154,8 @@ _MESSAGES: dict[str, list[tuple[str, int, Any]]] = {
         ("revisions*", 2, ".google.pubsub.v1.Schema"),
         ("policy", 3, ".google.iam.v1.Policy"),
     ],
+    "SavedProject": [("name", 1, _TEXT), ("policy", 2, ".google.iam.v1.Policy")],
+    "SavedRole": [("name", 1, _TEXT), ("permissions*", 2, _TEXT)],
     "SavedMessages": [
         ("topic", 1, _NUMBER),
         ("first", 2, _NUMBER),
@@ -161,6 +179,9 @@ _MESSAGES: dict[str, list[tuple[str, int, Any]]] = {
         ("gone_segments*", 13, _NUMBER),
         ("schemas*", 14, "SavedSchema"),
         ("gone_schemas*", 15, _TEXT),
+        ("iam", 16, _FLAG),
+        ("projects*", 17, "SavedProject"),
+        ("roles*", 18, "SavedRole"),
     ],
 }
 """Name, number and type of each field; a star is for many."""
