@@ -58,7 +58,7 @@ PURE = {
             "records",
             "resources",
         ),
-        *("response", "settings", "snapshots", "status", "subscriptions", "topics"),
+        *("response", "settings", "snapshots", "status", "subscriptions", "topics", "transforms"),
     }
 }
 FORBIDDEN_IN_PURE = {

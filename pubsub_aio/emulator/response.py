@@ -36,18 +36,19 @@ class Consumer:
 
 
 class Response:
-    """The messages that go to one consumer at once."""
+    """The messages that go to one consumer at once; `beside` bytes of others are sent with them."""
 
-    __slots__ = ("_parts", "_space", "consumer", "count", "now", "room")
+    __slots__ = ("_alone", "_parts", "_space", "consumer", "count", "now", "room")
 
-    def __init__(self, consumer: Consumer, *, limit: int, now: float) -> None:
+    def __init__(self, consumer: Consumer, *, limit: int, now: float, beside: int = 0) -> None:
         self.consumer = consumer
         self.now = now
         self.count = 0
         self.room = min(limit, MAX_MESSAGES, consumer.max_messages - consumer.held_messages)
         if consumer.held_bytes >= consumer.max_bytes:
             self.room = 0
-        self._space = MAX_BYTES
+        self._space = MAX_BYTES - beside
+        self._alone = not beside
         self._parts: list[bytes] = []
 
     @property
@@ -64,7 +65,7 @@ class Response:
             return len(taken)
         space = self._space
         for count, record in enumerate(taken):
-            alone = self.count + count == 0
+            alone = self._alone and self.count + count == 0
             if held >= self.consumer.max_bytes or (len(record) > space and not alone):
                 return count
             space -= len(record)

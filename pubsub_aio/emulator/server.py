@@ -20,11 +20,12 @@ from pubsub_aio.emulator import records
 from pubsub_aio.emulator.broker import STREAM_LIFE, Broker
 from pubsub_aio.emulator.clock import Clock, SystemClock, VirtualClock
 from pubsub_aio.emulator.faults import Faults
-from pubsub_aio.emulator.intake import taken_in
+from pubsub_aio.emulator.intake import taken_in_transformed
 from pubsub_aio.emulator.journal import HISTORY, Journal, PublishedMessage
 from pubsub_aio.emulator.listener import Listener
 from pubsub_aio.emulator.service import DELIVERY_LAG, Service
 from pubsub_aio.emulator.status import Code, StatusError
+from pubsub_aio.emulator.transforming import TIME_LIMIT, Transforms
 
 if TYPE_CHECKING:
     from pubsub_aio.emulator.front import Front
@@ -69,6 +70,7 @@ class Emulator:
             where they are large, 4 MiB in all.
         stream_life: Seconds after which a stream is ended, as the service does it.
         delivery_lag: Seconds of real time between a publish and its delivery.
+        transform_timeout: Seconds that a transform's script may take for a message.
         instance: A number that is part of every ack id, so that one emulator's are not another's;
             a random one if none is given.
     """
@@ -83,6 +85,7 @@ class Emulator:
         history: int = HISTORY,
         stream_life: float = STREAM_LIFE,
         delivery_lag: float = DELIVERY_LAG,
+        transform_timeout: float = TIME_LIMIT,
         instance: int | None = None,
     ) -> None:
         self.project = project
@@ -95,7 +98,10 @@ class Emulator:
             stream_life=stream_life,
         )
         self.faults = Faults(self._broker, find=self._subscription, wake=self._wake)
-        self._service = Service(self._broker, self.clock, self.faults, delivery_lag=delivery_lag)
+        self._transforms = Transforms(time_limit=transform_timeout)
+        self._service = Service(
+            self._broker, self.clock, self.faults, self._transforms, delivery_lag=delivery_lag
+        )
         self._service.on_time_changed = self._set_timer
         self._listener: Listener | None = None
         self._started = False
@@ -127,6 +133,7 @@ class Emulator:
             self._started = False
             self._set_timer()
             await self._close()
+            self._transforms.close()
 
     async def _open(self) -> Front:
         """Let clients in; returns where they come in."""
@@ -254,6 +261,7 @@ class Emulator:
         name = self._name(topic, "topics")
         config = _with_settings(schema.Topic(name=name), settings)
         with self._refusals_as_value_errors():
+            self._transforms.check_now(config)
             self._broker.create_topic(config, now=self.clock.now())
         self._wake()
         return name
@@ -274,6 +282,7 @@ class Emulator:
             self.create_topic(topic)
         try:
             with self._refusals_as_value_errors():
+                self._transforms.check_now(config)
                 self._broker.create_subscription(config, now=self.clock.now())
         except ValueError:
             if new_topic:
@@ -296,8 +305,10 @@ class Emulator:
         bodies = [message.SerializeToString()]
         with self._refusals_as_value_errors():
             records.check_messages(schema.PublishRequest(messages=[message]), [0])
-            bodies = taken_in(self._broker.topic(name), bodies)
-            message_id = self._broker.publish(name, bodies, now=self.clock.now())
+            found = self._broker.topic(name)
+            made = self._transforms.published_now(found.config, bodies)
+            kept = taken_in_transformed(found, made)
+            message_id = self._broker.publish_some(name, kept, now=self.clock.now())
         self._wake()
         return str(message_id)
 

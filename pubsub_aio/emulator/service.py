@@ -16,14 +16,18 @@ from pubsub_aio._wire.rpcs import Rpc
 from pubsub_aio.emulator import records
 from pubsub_aio.emulator.durations import check_times
 from pubsub_aio.emulator.handlers import HANDLERS
-from pubsub_aio.emulator.intake import taken_in
+from pubsub_aio.emulator.intake import taken_in, taken_in_transformed
 from pubsub_aio.emulator.settings import not_yet
-from pubsub_aio.emulator.status import Code, StatusError, invalid
+from pubsub_aio.emulator.status import Code, StatusError, invalid, not_found
+from pubsub_aio.emulator.transformed_delivery import TransformedDelivery
 
 if TYPE_CHECKING:
     from pubsub_aio.emulator.broker import Broker
     from pubsub_aio.emulator.clock import Clock
+    from pubsub_aio.emulator.response import Consumer
     from pubsub_aio.emulator.subscriptions import Subscription
+    from pubsub_aio.emulator.topics import Topic
+    from pubsub_aio.emulator.transforming import Transforms
 
 Parsed = TypeVar("Parsed", bound=Message)
 
@@ -38,6 +42,14 @@ DELIVERY_LAG = 0.02
 The service's publishers are answered well before anybody receives the message, and tests, those of
 Google's clients among them, rely on it. The lag also lets single publishes gather in one response.
 """
+
+_TRANSFORMED: dict[str, Callable[..., schema.Topic | schema.Subscription]] = {
+    "CreateTopic": lambda request: request,
+    "UpdateTopic": lambda request: request.topic,
+    "CreateSubscription": lambda request: request,
+    "UpdateSubscription": lambda request: request.subscription,
+}
+"""The RPCs that set transforms, and of what."""
 
 _EXACTLY_ONCE_FAILURE = "Some acknowledgement ids in the request failed; see the ErrorInfo."
 
@@ -76,9 +88,16 @@ class Service:
     """Answers calls. It reads the clock, waits where the API waits, and wakes who must go on."""
 
     def __init__(
-        self, broker: Broker, clock: Clock, faults: _Faults, *, delivery_lag: float = DELIVERY_LAG
+        self,
+        broker: Broker,
+        clock: Clock,
+        faults: _Faults,
+        transforms: Transforms,
+        *,
+        delivery_lag: float = DELIVERY_LAG,
     ) -> None:
         self.broker = broker
+        self.transforms = transforms
         self.clock = clock
         self.waiters: dict[Subscription, dict[Waiter, None]] = {}  # in the order they came
         self.on_time_changed: Callable[[], None] = lambda: None
@@ -133,7 +152,7 @@ class Service:
     async def _answer(self, rpc: Rpc, data: bytes, patience: float) -> bytes:
         records.check_request_size(data)
         if rpc.name == "Publish":
-            return self._publish(data)
+            return await self._publish(data)
         if rpc.name == "Pull":
             return await self._pull(parse(schema.PullRequest, data), patience)
         if rpc.name == "Acknowledge":
@@ -144,6 +163,8 @@ class Service:
             raise not_yet(rpc.name)
         request = parse(getattr(schema, rpc.request), data)
         check_times(request)
+        if rpc.name in _TRANSFORMED:
+            await self.transforms.check(_TRANSFORMED[rpc.name](request))
         reply = HANDLERS[rpc.name](self.broker, request, self.clock.now())
         return reply.SerializeToString() if reply else b""
 
@@ -203,15 +224,44 @@ class Service:
 
     # The busy RPCs
 
-    def _publish(self, data: bytes) -> bytes:
+    async def _publish(self, data: bytes) -> bytes:
         request = parse(schema.PublishRequest, data)
         topic = self.broker.topic(request.topic)
         bodies = records.bodies_of(data)
         records.check_messages(request, records.doubtful(data, bodies))
+        if topic.config.message_transforms:
+            return await self._publish_transformed(topic, bodies)
         bodies = taken_in(topic, bodies)
         first_id = self.broker.publish(request.topic, bodies, now=self.clock.now())
         self.wake_later()
         return records.publish_response(first_id, len(bodies))
+
+    async def _publish_transformed(self, topic: Topic, bodies: list[bytes]) -> bytes:
+        """The same where transforms come first: one that fails refuses all messages."""
+        made = await self.transforms.published(topic.config, bodies)
+        name = topic.config.name
+        if self.broker.topics.get(name) is not topic:
+            raise not_found(name)
+        kept = taken_in_transformed(topic, made)
+        first_id = self.broker.publish_some(name, kept, now=self.clock.now())
+        self.wake_later()
+        return records.publish_response(first_id, len(kept))
+
+    async def take(
+        self, subscription: Subscription, consumer: Consumer, *, limit: int
+    ) -> tuple[bytes, bool]:
+        """Lease messages to a consumer, as the subscription's transforms make them.
+
+        Returns:
+            The `received_messages` of a response, and whether there is more to look at already.
+        """
+        if subscription.config.message_transforms:
+            transform = self.transforms.of(subscription.config)
+            if transform:
+                now = self.clock.now
+                delivery = TransformedDelivery(self.broker, subscription, transform, now=now)
+                return await delivery.take(consumer, limit=limit)
+        return self.broker.take(subscription, consumer, limit=limit, now=self.clock.now())
 
     async def _pull(self, request: schema.PullRequest, patience: float) -> bytes:
         if request.max_messages < 1:
@@ -219,30 +269,33 @@ class Service:
         subscription = self.broker.subscription(request.subscription)
         if request.return_immediately:
             patience = 0.0
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + patience
         self.broker.begin_pull(subscription)
         try:
             with self.waiter(subscription) as waiter:
-                async with asyncio.timeout(patience or None):
-                    while True:
-                        payload, more = self.broker.pull(
-                            subscription, limit=request.max_messages, now=self.clock.now()
-                        )
-                        if payload or not (more or patience):
-                            return payload
-                        if more:
-                            await asyncio.sleep(0)
-                        else:
-                            self.wake()
-                            await self._wait(waiter)
+                while True:
+                    consumer = self.broker.puller(subscription)
+                    payload, more = await self.take(
+                        subscription, consumer, limit=request.max_messages
+                    )
+                    if payload or not (more or patience) or (patience and loop.time() > ends_at):
+                        return payload
+                    if more:
+                        await asyncio.sleep(0)
+                    else:
+                        self.wake()
+                        await self._wait(waiter, until=ends_at)
         except TimeoutError:
             return b""
         finally:
             self.broker.end_pull(subscription, now=self.clock.now())
 
-    async def _wait(self, waiter: Waiter) -> None:
+    async def _wait(self, waiter: Waiter, *, until: float) -> None:
         self.working -= 1
         try:
-            await waiter.wait()
+            async with asyncio.timeout_at(until):
+                await waiter.wait()
         finally:
             self.working += 1
 

@@ -11,6 +11,7 @@ from pubsub_aio.emulator.durations import check_duration, seconds_of
 from pubsub_aio.emulator.exports import check_export
 from pubsub_aio.emulator.names import check_name
 from pubsub_aio.emulator.status import Code, StatusError, invalid
+from pubsub_aio.emulator.transforms import check_transforms
 from pubsub_aio.filters import Filter, FilterError, parse_filter
 
 if TYPE_CHECKING:
@@ -74,8 +75,7 @@ def check_topic(topic: schema.Topic) -> None:
         raise invalid("kms_key_name", "must be projects/P/locations/L/keyRings/R/cryptoKeys/K")
     if topic.HasField("schema_settings"):
         raise not_yet("schema_settings")
-    if topic.message_transforms:
-        raise not_yet("message_transforms")
+    check_transforms(topic.message_transforms)
     topic.state = schema.Topic.State.ACTIVE
 
 
@@ -85,8 +85,7 @@ def check_subscription(subscription: schema.Subscription) -> None:
     check_labels(subscription.labels)
     if subscription.push_config.push_endpoint:
         raise not_yet("push_config.push_endpoint")
-    if subscription.message_transforms:
-        raise not_yet("message_transforms")
+    check_transforms(subscription.message_transforms)
     check_export(subscription)
     if not subscription.ack_deadline_seconds:
         subscription.ack_deadline_seconds = DEFAULT_ACK_DEADLINE

@@ -113,7 +113,7 @@ class StreamSession:
 
     async def _write_responses(self, stream: Stream, waiter: Waiter) -> None:
         """Write what there is to write until the stream has ended."""
-        broker, name = self._service.broker, stream.subscription.config.name
+        name = stream.subscription.config.name
         while not stream.ended and not (self._finished and not self._replies):
             waiter.stuck = self._faults.stalls(name, "responses")
             if waiter.stuck:
@@ -123,8 +123,8 @@ class StreamSession:
                 await self._write(self._replies.popleft())
                 self._room.set()
                 continue
-            payload, more = broker.take(
-                stream.subscription, stream, limit=MAX_MESSAGES, now=self._service.clock.now()
+            payload, more = await self._service.take(
+                stream.subscription, stream, limit=MAX_MESSAGES
             )
             self._service.wake()
             if payload:

@@ -15,6 +15,7 @@ from pubsub_aio.emulator.faults import Faults
 from pubsub_aio.emulator.journal import HISTORY, PublishedMessage
 from pubsub_aio.emulator.server import PROJECT, Emulator, OpenStream
 from pubsub_aio.emulator.service import DELIVERY_LAG
+from pubsub_aio.emulator.transforming import TIME_LIMIT
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -36,6 +37,7 @@ class EmulatorThread:
         history: int = HISTORY,
         stream_life: float = STREAM_LIFE,
         delivery_lag: float = DELIVERY_LAG,
+        transform_timeout: float = TIME_LIMIT,
     ) -> None:
         self._emulator = Emulator(
             host=host,
@@ -45,6 +47,7 @@ class EmulatorThread:
             history=history,
             stream_life=stream_life,
             delivery_lag=delivery_lag,
+            transform_timeout=transform_timeout,
         )
         self.faults = cast("Faults", _InLoop(self, self._emulator.faults))
         self._loop: asyncio.AbstractEventLoop | None = None

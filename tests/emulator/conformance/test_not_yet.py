@@ -17,9 +17,7 @@ from google.pubsub_v1 import (
     RollbackSchemaRequest,
     Schema,
     Subscription,
-    Topic,
     UpdateSubscriptionRequest,
-    UpdateTopicRequest,
     ValidateMessageRequest,
     ValidateSchemaRequest,
 )
@@ -32,12 +30,6 @@ from tests.emulator.conformance.streams import WITHIN
 pytestmark = embedded_only("it is about what our own emulator cannot do yet")
 
 PUSH = {"push_endpoint": "http://127.0.0.1:9/push"}
-TRANSFORM = {
-    "javascript_udf": {
-        "function_name": "same",
-        "code": "function same(message, metadata) { return message; }",
-    }
-}
 SCHEMA = "projects/p/schemas/mine"
 DEFINITION = Schema(name=SCHEMA, type_=Schema.Type.AVRO, definition='{"type": "string"}')
 
@@ -180,29 +172,3 @@ def test_modify_push_config_to_pull_is_taken(server: Server) -> None:
     request = ModifyPushConfigRequest(subscription=subscription, push_config=PushConfig())
 
     server.call(server.subscriber.modify_push_config, request)
-
-
-def test_message_transforms_of_a_topic_are_unimplemented(server: Server) -> None:
-    topic = server.create_topic()
-    request = UpdateTopicRequest(
-        topic=Topic(name=topic, message_transforms=[TRANSFORM]),
-        update_mask={"paths": ["message_transforms"]},
-    )
-
-    with server.refuses(MethodNotImplemented, naming="transform"):
-        server.create_topic(message_transforms=[TRANSFORM])
-    with server.refuses(MethodNotImplemented, naming="transform"):
-        server.call(server.publisher.update_topic, request)
-
-
-def test_message_transforms_of_a_subscription_are_unimplemented(server: Server) -> None:
-    topic, subscription = server.create_pair()
-    request = UpdateSubscriptionRequest(
-        subscription=Subscription(name=subscription, message_transforms=[TRANSFORM]),
-        update_mask={"paths": ["message_transforms"]},
-    )
-
-    with server.refuses(MethodNotImplemented, naming="transform"):
-        server.create_subscription(topic, message_transforms=[TRANSFORM])
-    with server.refuses(MethodNotImplemented, naming="transform"):
-        server.call(server.subscriber.update_subscription, request)
