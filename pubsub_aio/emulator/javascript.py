@@ -92,12 +92,13 @@ class ScriptRunner:
         return reply
 
     def _start(self) -> _Child:
-        with self._lock:
-            if self._closed:
-                raise ScriptError("the emulator is stopping")
-            child = _Child(self._engine)
-            self._children.append(child)
+        child = None
         try:
+            with self._lock:
+                if self._closed:
+                    raise ScriptError("the emulator is stopping")
+                child = _Child(self._engine)
+                self._children.append(child)
             child.read()
         except _ENDED:
             self._end(child)

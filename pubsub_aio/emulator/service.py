@@ -43,14 +43,6 @@ The service's publishers are answered well before anybody receives the message, 
 Google's clients among them, rely on it. The lag also lets single publishes gather in one response.
 """
 
-_TRANSFORMED: dict[str, Callable[..., schema.Topic | schema.Subscription]] = {
-    "CreateTopic": lambda request: request,
-    "UpdateTopic": lambda request: request.topic,
-    "CreateSubscription": lambda request: request,
-    "UpdateSubscription": lambda request: request.subscription,
-}
-"""The RPCs that set transforms, and of what."""
-
 _EXACTLY_ONCE_FAILURE = "Some acknowledgement ids in the request failed; see the ErrorInfo."
 
 
@@ -163,8 +155,8 @@ class Service:
             raise not_yet(rpc.name)
         request = parse(getattr(schema, rpc.request), data)
         check_times(request)
-        if rpc.name in _TRANSFORMED:
-            await self.transforms.check(_TRANSFORMED[rpc.name](request))
+        if (config := _with_transforms(request)) is not None:
+            await self.transforms.check(config)
         reply = HANDLERS[rpc.name](self.broker, request, self.clock.now())
         return reply.SerializeToString() if reply else b""
 
@@ -331,6 +323,17 @@ def parse(message_class: type[Parsed], data: bytes) -> Parsed:
     except DecodeError as error:
         name = message_class.DESCRIPTOR.name
         raise invalid("request", f"not a valid {name}: {error}") from error
+
+
+def _with_transforms(request: Message) -> schema.Topic | schema.Subscription | None:
+    """The topic or subscription whose transforms a request sets, if it does."""
+    if isinstance(request, schema.Topic | schema.Subscription):
+        return request
+    if isinstance(request, schema.UpdateTopicRequest):
+        return request.topic if "message_transforms" in request.update_mask.paths else None
+    if isinstance(request, schema.UpdateSubscriptionRequest):
+        return request.subscription if "message_transforms" in request.update_mask.paths else None
+    return None
 
 
 def _ids(request: schema.AcknowledgeRequest | schema.ModifyAckDeadlineRequest) -> list[str]:
