@@ -86,7 +86,7 @@ def udf(body: str) -> dict[str, object]:
 
 @pytest.fixture
 async def emulator() -> AsyncIterator[Emulator]:
-    async with Emulator(transform_timeout=0.3) as emulator:
+    async with Emulator(transform_timeout=0.6) as emulator:
         yield emulator
 
 
@@ -163,7 +163,7 @@ async def test_a_script_that_harms_when_it_is_read_cannot_be_set(emulator: Emula
     code = "while (true) {} function change(message) { return message; }"
     transform = {"javascript_udf": {"function_name": "change", "code": code}}
 
-    with pytest.raises(ValueError, match=r"code: it took longer than 0\.3 s"):
+    with pytest.raises(ValueError, match=r"code: it (took|was ended)"):
         emulator.create_topic("bad", message_transforms=[transform])
 
 
@@ -183,33 +183,33 @@ async def test_many_slow_publishes_leave_other_calls_alone(
 async def test_a_slow_script_of_a_subscription_leaves_other_calls_alone(
     emulator: Emulator, publisher: PublisherAsyncClient, subscriber: SubscriberAsyncClient
 ) -> None:
-    subscription = emulator.create_subscription(
-        "slow", "topic", message_transforms=[udf(SLOW["a loop"])]
-    )
+    loop = udf(SLOW["a loop"])
+    subscription = emulator.create_subscription("slow", "topic", message_transforms=[loop])
     topic = emulator.create_topic("plain")
-    await publish(publisher, "projects/emulated-project/topics/topic", b"a")
+    emulator.publish("topic", b"a")
     request = PullRequest(subscription=subscription, max_messages=1)
     async with asyncio.TaskGroup() as tasks:
         pull = tasks.create_task(subscriber.pull(request=request, retry=None, timeout=60))
         await emulator.until(lambda: emulator.outstanding("slow") == 1)
-        await publish(publisher, topic, b"a")
+        await get_topic(publisher, topic)
         assert emulator.outstanding("slow") == 1
         pull.cancel()
 
 
 async def test_what_a_cancelled_pull_had_taken_is_given_back(
-    emulator: Emulator, publisher: PublisherAsyncClient, subscriber: SubscriberAsyncClient
+    emulator: Emulator, subscriber: SubscriberAsyncClient
 ) -> None:
-    slow = udf("if (message.data == 'slow') while (true) {} return message;")
-    subscription = emulator.create_subscription("slow", "topic", message_transforms=[slow])
-    await publish(publisher, "projects/emulated-project/topics/topic", b"quick", b"slow")
+    loop = udf(SLOW["a loop"])
+    subscription = emulator.create_subscription("slow", "topic", message_transforms=[loop])
+    emulator.publish("topic", b"a")
     request = PullRequest(subscription=subscription, max_messages=10)
     pull = asyncio.create_task(subscriber.pull(request=request, retry=None, timeout=60))
-    await emulator.until(lambda: emulator.outstanding("slow") == 2)
+    await emulator.until(lambda: emulator.outstanding("slow") == 1)
     pull.cancel()
 
     await emulator.until(lambda: emulator.outstanding("slow") == 0)
-    assert emulator.backlog("slow") == 2
+    (message,) = emulator.messages()
+    assert [modack.seconds for modack in message.modacks] == [0]
 
 
 async def test_leaving_the_emulator_ends_a_script_that_runs() -> None:

@@ -111,23 +111,24 @@ def test_smt_on_subscription_that_fails_is_a_nack(server: Server) -> None:
 
 @embedded_only("waits in virtual time")
 def test_smt_on_subscription_that_fails_waits_as_the_retry_policy_says(server: Server) -> None:
-    once = "if (message.data == 'bad' && metadata.message_id) throw new Error('no');"
     topic, subscription = server.create_pair(
-        message_transforms=[udf(once + "return message;")],
-        retry_policy={"minimum_backoff": {"seconds": 100}, "maximum_backoff": {"seconds": 100}},
+        message_transforms=[FAIL],
+        retry_policy={"minimum_backoff": {"seconds": 1}, "maximum_backoff": {"seconds": 1}},
     )
     server.publish(topic, "bad")
+    for _ in range(5):
+        assert server.pull_now(subscription) == []
+        server.let_time_pass(1)
     assert server.pull_now(subscription) == []
     request = UpdateSubscriptionRequest(
-        subscription=Subscription(name=subscription, message_transforms=[EXCLAIM]),
-        update_mask={"paths": ["message_transforms"]},
+        subscription=Subscription(name=subscription), update_mask={"paths": ["message_transforms"]}
     )
     server.call(server.subscriber.update_subscription, request)
 
-    server.let_time_pass(99)
+    server.let_time_pass(0.9)
     assert server.pull_now(subscription) == []
-    server.let_time_pass(1)
-    assert texts(server.pull_now(subscription)) == ["bad!"]
+    server.let_time_pass(0.1)
+    assert texts(server.pull_now(subscription)) == ["bad"]
 
 
 @embedded_only("waits in virtual time")
@@ -205,6 +206,19 @@ def test_smt_of_large_messages_makes_responses_that_clients_take(server: Server,
         sizes.append(len(received))
 
     assert sizes == [1, 1, 1]
+
+
+@embedded_only("keeps no limit of a response's size")
+def test_smt_what_does_not_fit_into_a_response_was_not_delivered(server: Server) -> None:
+    topic, subscription = server.create_pair(
+        message_transforms=[EXCLAIM],
+        dead_letter_policy={"dead_letter_topic": server.create_topic()},
+    )
+    for text in "abc":
+        server.publish(topic, text * 2_000_000)
+    received = server.receive(subscription, 3)
+
+    assert [delivery.delivery_attempt for delivery in received] == [1, 1, 1]
 
 
 @google_falls_short("stores transforms and does not run them", hangs=True)
