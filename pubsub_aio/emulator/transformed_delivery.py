@@ -50,7 +50,7 @@ class TransformedDelivery:
         taken: list[schema.ReceivedMessage] = []
         size, ends_at = 0, time.monotonic() + _STRETCH
         try:
-            while len(taken) < limit and time.monotonic() < ends_at:
+            while len(taken) < limit and time.monotonic() < ends_at and self._exists:
                 payload, more = self._broker.take(
                     self._subscription, consumer, limit=1, now=self._now(), beside=size
                 )
@@ -69,6 +69,12 @@ class TransformedDelivery:
             self._give_back(taken)
             raise
         return _response(taken), True
+
+    @property
+    def _exists(self) -> bool:
+        """It may be deleted while we wait; whoever asks for more is told so."""
+        name = self._subscription.config.name
+        return self._broker.subscriptions.get(name) is self._subscription
 
     async def _transformed(self, received: schema.ReceivedMessage) -> bool:
         """Transform a message; whether it is to be delivered."""

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import grpc.aio
 import pytest
-from google.api_core.exceptions import GoogleAPICallError, InvalidArgument
+from google.api_core.exceptions import GoogleAPICallError, InvalidArgument, NotFound
 from google.pubsub_v1 import (
     GetTopicRequest,
     PublisherAsyncClient,
     PublishRequest,
     PubsubMessage,
     PullRequest,
+    StreamingPullRequest,
     SubscriberAsyncClient,
     Topic,
 )
@@ -167,6 +168,27 @@ async def test_a_script_that_harms_when_it_is_read_cannot_be_set(emulator: Emula
         emulator.create_topic("bad", message_transforms=[transform])
 
 
+async def test_a_subscription_that_is_deleted_while_its_script_runs_is_not_found(
+    emulator: Emulator, subscriber: SubscriberAsyncClient
+) -> None:
+    loop = udf(SLOW["a loop"])
+    subscription = emulator.create_subscription("slow", "topic", message_transforms=[loop])
+    emulator.publish("topic", b"a")
+    request = StreamingPullRequest(subscription=subscription, stream_ack_deadline_seconds=10)
+    stream = await subscriber.streaming_pull(requests=_only(request), timeout=60)
+    assert not (await anext(aiter(stream))).received_messages
+    await emulator.until(lambda: emulator.outstanding("slow") == 1)
+    await subscriber.delete_subscription(subscription=subscription)
+
+    with pytest.raises(NotFound):
+        await anext(aiter(stream))
+
+
+async def _only(request: StreamingPullRequest) -> AsyncIterator[StreamingPullRequest]:
+    yield request
+    await asyncio.Event().wait()
+
+
 async def test_many_slow_publishes_leave_other_calls_alone(
     emulator: Emulator, publisher: PublisherAsyncClient
 ) -> None:
@@ -238,6 +260,16 @@ def runner(time_limit: float = 0.3) -> ScriptRunner:
 
 SAME = Script("same", "function same(message) { return message; }")
 TEXT = '[{"data": "a", "attributes": {}}, {}]'
+
+
+def test_a_script_has_no_more_time_than_it_was_given() -> None:
+    used = os.times().children_user
+    scripts = runner(time_limit=0.3)
+    with pytest.raises(ScriptError, match=r"it took longer than 0\.3 s|it was ended"):
+        scripts.run(Script("loop", "function loop() { while (true) {} }"), TEXT)
+    scripts.close()
+
+    assert os.times().children_user - used < 1.0
 
 
 def test_a_child_that_was_killed_is_replaced() -> None:
