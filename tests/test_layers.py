@@ -71,7 +71,7 @@ PURE = {
         *(f"schemas/avro{part}" for part in ("", "_binary", "_json", "_resolution", "_types")),
         *(f"schemas/{name}" for name in ("definitions", "errors", "protobuf", "registry")),
         *("response", "roles", "settings", "snapshots", "status", "subjects", "subscriptions"),
-        "topics",
+        *("topics", "transforms"),
     }
 }
 FORBIDDEN_IN_PURE = {

@@ -7,6 +7,7 @@ subscriptions may have something to deliver.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 from pubsub_aio._wire import schema
@@ -186,6 +187,17 @@ class Broker(Catalogue):
         self.changed.update(dict.fromkeys(topic.subscriptions.values()))
         return first_id
 
+    def publish_some(self, name: str, bodies: Sequence[bytes | None], *, now: float) -> int:
+        """The same for messages of which some, the none, are not kept but get their ids."""
+        topic = self.topic(name)
+        first_id = topic.next_id
+        for kept, run in itertools.groupby(bodies, key=lambda body: body is not None):
+            if kept:
+                self.publish(name, [body for body in run if body is not None], now=now)
+            else:
+                topic.use_up_ids(len(list(run)))
+        return first_id
+
     # Schemas; whatever touches nothing else is done by `schemas`
 
     def delete_schema_revision(self, name: str) -> VersionedSchema:
@@ -306,11 +318,14 @@ class Broker(Catalogue):
 
     def pull(self, subscription: Subscription, *, limit: int, now: float) -> tuple[bytes, bool]:
         """Lease messages for one Pull; see `take`."""
+        return self.take(subscription, self.puller(subscription), limit=limit, now=now)
+
+    def puller(self, subscription: Subscription) -> Consumer:
+        """Whoever takes messages by one Pull."""
         self._check_exists(subscription)
         subscription.check_pullable()
         deadline = float(subscription.config.ack_deadline_seconds)
-        consumer = Consumer(self._next_serial(), ack_deadline=deadline)
-        return self.take(subscription, consumer, limit=limit, now=now)
+        return Consumer(self._next_serial(), ack_deadline=deadline)
 
     def take(
         self,
@@ -320,10 +335,17 @@ class Broker(Catalogue):
         limit: int,
         now: float,
         space: int = MAX_BYTES,
+        beside: int = 0,
     ) -> tuple[bytes, bool]:
         """Lease messages to a consumer: no more than its fair share of what there is.
 
-        `space` is how many bytes the response may have; a message that is larger comes alone.
+        Args:
+            subscription: Whose messages.
+            consumer: Who gets them.
+            limit: How many at most.
+            now: The time.
+            space: How many bytes the response may have; a message that is larger comes alone.
+            beside: Bytes that are in the response already.
 
         Returns:
             The `received_messages` of a response, and whether there is more to look at already.
@@ -332,7 +354,7 @@ class Broker(Catalogue):
             self.poll(now)
         self._check_exists(subscription)
         subscription.active_at = now
-        return self._take(subscription, consumer, limit=limit, now=now, space=space)
+        return self._take(subscription, consumer, limit=limit, now=now, space=space, beside=beside)
 
     def _take(
         self,
@@ -342,12 +364,13 @@ class Broker(Catalogue):
         limit: int,
         now: float,
         space: int = MAX_BYTES,
+        beside: int = 0,
     ) -> tuple[bytes, bool]:
         deliveries = subscription.deliveries
         rivals = len(subscription.streams) + subscription.pulls
         if rivals > 1:
             limit = min(limit, max(1, -(-deliveries.progress.backlog // rivals)))
-        payload, more = deliveries.take(consumer, limit=limit, now=now, space=space)
+        payload, more = deliveries.take(consumer, limit=limit, now=now, space=space, beside=beside)
         self._alarms.set(subscription, deliveries.next_at)
         if deliveries.progress.freed:
             self._settle(subscription, now)
@@ -393,6 +416,20 @@ class Broker(Catalogue):
         deliveries = subscription.deliveries
         failed = deliveries.modify(issued, offsets, float(seconds), now=now, refuse=refuse)
         return self._settled(subscription, ids, failed, now)
+
+    def leave_out(self, subscription: Subscription, ack_id: str, *, now: float) -> None:
+        """A transform made nothing of what was taken: it is settled and never delivered."""
+        if self.subscriptions.get(subscription.config.name) is subscription:
+            issued, offsets = ack_ids.decode([ack_id], subscription.uid)
+            subscription.deliveries.leave_out(issued, offsets, now=now)
+            self._settle(subscription, now)
+
+    def fail(self, subscription: Subscription, ack_id: str, *, now: float) -> None:
+        """A transform of what was taken failed: that counts as a nack."""
+        if self.subscriptions.get(subscription.config.name) is subscription:
+            issued, offsets = ack_ids.decode([ack_id], subscription.uid)
+            subscription.deliveries.fail(issued, offsets, now=now)
+            self._settle(subscription, now)
 
     def _check_exists(self, subscription: Subscription) -> None:
         """A stream or a Pull may outlive its subscription for a moment."""

@@ -21,6 +21,7 @@ from pubsub_aio.filters import Filter
 UNORDERED_ACK_ID = "TRANSIENT_FAILURE_UNORDERED_ACK_ID"
 
 _SCAN = 10_000  # messages looked at in one go where not every message may be delivered
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 60.0  # after a failed transform, without a retry policy
 
 
 @dataclass(slots=True)
@@ -95,14 +96,27 @@ class Deliveries:
     # Delivering
 
     def take(
-        self, consumer: Consumer, *, limit: int, now: float, space: int = MAX_BYTES
+        self,
+        consumer: Consumer,
+        *,
+        limit: int,
+        now: float,
+        space: int = MAX_BYTES,
+        beside: int = 0,
     ) -> tuple[bytes, bool]:
         """Lease up to `limit` messages to the consumer, or as many as fit into `space` bytes.
 
         Returns:
             The `received_messages` of a response, and whether there may be more to look at.
         """
-        response = Response(consumer, limit=limit, now=now, space=space, retold=self._log.retold)
+        response = Response(
+            consumer,
+            limit=limit,
+            now=now,
+            space=space,
+            beside=beside,
+            retold=self._log.retold,
+        )
         self._take_copies(response)
         self._take_returned(response)
         looked = 0
@@ -304,6 +318,22 @@ class Deliveries:
         for settled in self._lanes.remove(offset) if offset in self._lanes else (offset,):
             self.progress.settle(settled)
 
+    def leave_out(self, issued: array[int], offsets: array[int], *, now: float) -> None:
+        """Settle deliveries of which a transform made nothing, in whatever order they are."""
+        good, failed = self.leases.match(issued, offsets, NO_REFUSALS)
+        for at in good:
+            self.discard(offsets[at])
+        self._journal.acked(self._source, issued, offsets, failed, now)
+
+    def fail(self, issued: array[int], offsets: array[int], *, now: float) -> None:
+        """Give back deliveries whose transform failed; they come again after a while."""
+        good, failed = self.leases.match(issued, offsets, NO_REFUSALS)
+        for at in good:
+            attempts = self.leases.attempts(offsets[at])
+            pause = min(_FIRST_PAUSE * 2.0 ** min(attempts - 1, 60), _LONGEST_PAUSE)
+            self._give_back(offsets[at], now=now, at_least=0.0 if self.rules.max_backoff else pause)
+        self._journal.modified(self._source, issued, offsets, 0.0, failed, now)
+
     # Coming again
 
     def poll(self, now: float) -> None:
@@ -315,10 +345,10 @@ class Deliveries:
             if offset not in self._lanes:
                 self._returned.append(offset)
 
-    def _give_back(self, offset: int, *, now: float) -> None:
+    def _give_back(self, offset: int, *, now: float, at_least: float = 0.0) -> None:
         """A leased message was not acked: it comes again, now or later."""
         attempts = self.leases.attempts(offset)
-        delay = self._backoff(attempts)
+        delay = max(self._backoff(attempts), at_least)
         if offset in self._lanes:
             for later in self._lanes.give_back(offset, not_before=now + delay):
                 if self.leases.held(later):

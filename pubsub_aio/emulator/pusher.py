@@ -16,6 +16,7 @@ except ImportError as error:
 
 from pubsub_aio.emulator.push_request import request_for
 from pubsub_aio.emulator.pushing import acks
+from pubsub_aio.emulator.transforms import ScriptError
 
 if TYPE_CHECKING:
     from pubsub_aio._wire import schema
@@ -79,9 +80,14 @@ class Pusher:
         endpoint = subscription.config.push_config.push_endpoint
         acked = False
         try:
-            status = await self._post(session, endpoint, received)
-            acked = acks(status)
-            log.info("push to %s: HTTP %s", endpoint, status)
+            if await self._service.transform(subscription, received.message):
+                status = await self._post(session, endpoint, received)
+                acked = acks(status)
+                log.info("push to %s: HTTP %s", endpoint, status)
+            else:
+                acked = True
+        except ScriptError as error:
+            log.warning("push to %s: %s", endpoint, error)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             log.info("push to %s: %r", endpoint, error)
         except Exception:

@@ -65,12 +65,12 @@ def check_messages(request: schema.PublishRequest, positions: Iterable[int]) -> 
     if count > MAX_MESSAGES:
         raise invalid("messages", f"{count} is more than {MAX_MESSAGES} in one request")
     for index in positions:
-        error = _fault(request.messages[index])
+        error = fault_of(request.messages[index])
         if error:
             raise invalid(f"messages[{index}].{error[0]}", error[1])
 
 
-def _fault(message: schema.PubsubMessage) -> tuple[str, str] | None:
+def fault_of(message: schema.PubsubMessage) -> tuple[str, str] | None:
     """The field of a message that breaks a limit, and how."""
     if not message.data and not message.attributes:
         return "data", "a message must have data or at least one attribute"

@@ -36,9 +36,9 @@ class Consumer:
 
 
 class Response:
-    """The messages that go to one consumer at once."""
+    """The messages that go to one consumer at once; `beside` bytes of others are sent with them."""
 
-    __slots__ = ("_parts", "_retold", "_space", "consumer", "count", "now", "room")
+    __slots__ = ("_alone", "_parts", "_retold", "_space", "consumer", "count", "now", "room")
 
     def __init__(
         self,
@@ -47,6 +47,7 @@ class Response:
         limit: int,
         now: float,
         space: int = MAX_BYTES,
+        beside: int = 0,
         retold: Callable[[bytes], bytes] | None = None,
     ) -> None:
         self._retold = retold
@@ -56,7 +57,8 @@ class Response:
         self.room = min(limit, MAX_MESSAGES, consumer.max_messages - consumer.held_messages)
         if consumer.held_bytes >= consumer.max_bytes:
             self.room = 0
-        self._space = min(space, MAX_BYTES)
+        self._space = min(space, MAX_BYTES) - beside
+        self._alone = not beside
         self._parts: list[bytes] = []
 
     @property
@@ -73,7 +75,7 @@ class Response:
             return len(taken)
         space = self._space
         for count, record in enumerate(taken):
-            alone = self.count + count == 0
+            alone = self._alone and self.count + count == 0
             if held >= self.consumer.max_bytes or (len(record) > space and not alone):
                 return count
             space -= len(record)

@@ -23,7 +23,7 @@ from pubsub_aio.emulator import records
 from pubsub_aio.emulator.broker import STREAM_LIFE, Broker
 from pubsub_aio.emulator.clock import Clock, SystemClock, VirtualClock
 from pubsub_aio.emulator.faults import Faults
-from pubsub_aio.emulator.intake import taken_in
+from pubsub_aio.emulator.intake import taken_in_transformed
 from pubsub_aio.emulator.journal import HISTORY, Journal, PublishedMessage
 from pubsub_aio.emulator.listener import Listener
 from pubsub_aio.emulator.principals import OWNER
@@ -31,6 +31,7 @@ from pubsub_aio.emulator.pushers import Pushers
 from pubsub_aio.emulator.service import DELIVERY_LAG, Service
 from pubsub_aio.emulator.status import Code, StatusError
 from pubsub_aio.emulator.tokens import Tokens
+from pubsub_aio.emulator.transforming import TIME_LIMIT, Transforms
 
 if TYPE_CHECKING:
     from pubsub_aio.emulator.front import Front
@@ -82,6 +83,7 @@ class Emulator:
         delivery_lag: Seconds of real time between a publish and its delivery.
         data_dir: Where to keep topics, subscriptions, snapshots, policies and messages, so that
             they outlive this emulator, even if it is killed; in memory only if none is given.
+        transform_timeout: Seconds that a transform's script may take for a message.
         instance: A number that is part of every ack id, so that one emulator's are not another's;
             a random one if none is given.
         seed: A file of topics, subscriptions and schemas that are there from the start; if no
@@ -103,6 +105,7 @@ class Emulator:
         stream_life: float = STREAM_LIFE,
         delivery_lag: float = DELIVERY_LAG,
         data_dir: str | os.PathLike[str] | None = None,
+        transform_timeout: float = TIME_LIMIT,
         instance: int | None = None,
         seed: str | os.PathLike[str] | None = None,
         enforce_iam: bool = False,
@@ -123,10 +126,12 @@ class Emulator:
             stream_life=stream_life,
         )
         self.faults = Faults(self._broker, find=self._subscription, wake=self._wake)
+        self._transforms = Transforms(time_limit=transform_timeout)
         self._service = Service(
             self._broker,
             self.clock,
             self.faults,
+            self._transforms,
             enforce_iam=enforce_iam,
             limits=_limits(quotas) if quotas else None,
             delivery_lag=delivery_lag,
@@ -187,6 +192,7 @@ class Emulator:
             self._set_timer()
             try:
                 await self._close()
+                self._transforms.close()
             finally:
                 await self._close_store()
 
@@ -334,6 +340,7 @@ class Emulator:
         name = self._name(topic, "topics")
         config = _with_settings(schema.Topic(name=name), settings)
         with self._refusals_as_value_errors():
+            self._transforms.check_now(config)
             self._broker.create_topic(config, now=self.clock.now())
         self._wake()
         return name
@@ -354,6 +361,7 @@ class Emulator:
             self.create_topic(topic)
         try:
             with self._refusals_as_value_errors():
+                self._transforms.check_now(config)
                 self._broker.create_subscription(config, now=self.clock.now())
         except ValueError:
             if new_topic:
@@ -376,8 +384,10 @@ class Emulator:
         bodies = [message.SerializeToString()]
         with self._refusals_as_value_errors():
             records.check_messages(schema.PublishRequest(messages=[message]), [0])
-            bodies = taken_in(self._broker.topic(name), bodies)
-            message_id = self._broker.publish(name, bodies, now=self.clock.now())
+            found = self._broker.topic(name)
+            made = self._transforms.published_now(found.config, bodies)
+            kept = taken_in_transformed(found, made)
+            message_id = self._broker.publish_some(name, kept, now=self.clock.now())
         self._wake()
         return str(message_id)
 
@@ -397,7 +407,8 @@ class Emulator:
 
         seed = read_seed(Path(path), project=project, default_project=self.project)
         try:
-            return sow(seed, self._broker, now=self.clock.now())
+            check = self._transforms.check_now
+            return sow(seed, self._broker, now=self.clock.now(), check=check)
         finally:
             self._wake()
 

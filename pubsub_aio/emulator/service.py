@@ -17,16 +17,20 @@ from pubsub_aio._wire.rpcs import Rpc
 from pubsub_aio.emulator import records
 from pubsub_aio.emulator.durations import check_times
 from pubsub_aio.emulator.handlers import HANDLERS
-from pubsub_aio.emulator.intake import taken_in
-from pubsub_aio.emulator.settings import not_yet
-from pubsub_aio.emulator.status import Code, StatusError, invalid
+from pubsub_aio.emulator.intake import taken_in, taken_in_transformed
+from pubsub_aio.emulator.response import MAX_BYTES
+from pubsub_aio.emulator.status import Code, StatusError, invalid, not_found
+from pubsub_aio.emulator.transformed_delivery import TransformedDelivery
 
 if TYPE_CHECKING:
     from pubsub_aio.emulator.access import Access
     from pubsub_aio.emulator.broker import Broker
     from pubsub_aio.emulator.clock import Clock
     from pubsub_aio.emulator.limits import Limits
+    from pubsub_aio.emulator.response import Consumer
     from pubsub_aio.emulator.subscriptions import Subscription
+    from pubsub_aio.emulator.topics import Topic
+    from pubsub_aio.emulator.transforming import Transforms
 
 Parsed = TypeVar("Parsed", bound=Message)
 
@@ -101,12 +105,14 @@ class Service:
         broker: Broker,
         clock: Clock,
         faults: _Faults,
+        transforms: Transforms,
         *,
         enforce_iam: bool = False,
         limits: Limits | None = None,
         delivery_lag: float = DELIVERY_LAG,
     ) -> None:
         self.broker = broker
+        self.transforms = transforms
         self.clock = clock
         self.enforce_iam = enforce_iam
         self.limits = limits
@@ -199,7 +205,7 @@ class Service:
         if self.enforce_iam or self.limits:
             self.admit(rpc.name, request, principal)
         if rpc.name == "Publish":
-            return self._publish(request, data)
+            return await self._publish(request, data)
         if rpc.name == "Pull":
             return await self._pull(request, patience)
         if rpc.name == "Acknowledge":
@@ -208,9 +214,9 @@ class Service:
             return self._modify_ack_deadline(request)
         if rpc.name == "TestIamPermissions":
             return self.access.tested(request, principal).SerializeToString()
-        if rpc.name not in HANDLERS:
-            raise not_yet(rpc.name)
         check_times(request)
+        if (config := _with_transforms(request)) is not None:
+            await self.transforms.check(config)
         reply = HANDLERS[rpc.name](self.broker, request, self.clock.now())
         if rpc.name == "SetIamPolicy" and self.enforce_iam:
             self.access.recheck()
@@ -283,14 +289,60 @@ class Service:
 
     # The busy RPCs
 
-    def _publish(self, request: schema.PublishRequest, data: bytes) -> bytes:
+    async def _publish(self, request: schema.PublishRequest, data: bytes) -> bytes:
         topic = self.broker.topic(request.topic)
         bodies = records.bodies_of(data)
         records.check_messages(request, records.doubtful(data, bodies))
+        if topic.config.message_transforms:
+            return await self._publish_transformed(topic, bodies)
         bodies = taken_in(topic, bodies)
         first_id = self.broker.publish(request.topic, bodies, now=self.clock.now())
         self.wake_later()
         return records.publish_response(first_id, len(bodies))
+
+    async def _publish_transformed(self, topic: Topic, bodies: list[bytes]) -> bytes:
+        """The same where transforms come first: one that fails refuses all messages."""
+        made = await self.transforms.published(topic.config, bodies)
+        name = topic.config.name
+        if self.broker.topics.get(name) is not topic:
+            raise not_found(name)
+        kept = taken_in_transformed(topic, made)
+        first_id = self.broker.publish_some(name, kept, now=self.clock.now())
+        self.wake_later()
+        return records.publish_response(first_id, len(kept))
+
+    async def transform(self, subscription: Subscription, message: schema.PubsubMessage) -> bool:
+        """Transform a message that is about to be delivered; false if it is left out.
+
+        Raises:
+            ScriptError: A transform failed.
+        """
+        transform = self.transforms.of(subscription.config)
+        return transform is None or await transform(message) is not None
+
+    async def take(
+        self,
+        subscription: Subscription,
+        consumer: Consumer,
+        *,
+        limit: int,
+        space: int = MAX_BYTES,
+    ) -> tuple[bytes, bool]:
+        """Lease messages to a consumer, as the subscription's transforms make them.
+
+        See the broker's `take`.
+
+        Returns:
+            The `received_messages` of a response, and whether there is more to look at already.
+        """
+        if subscription.config.message_transforms:
+            transform = self.transforms.of(subscription.config)
+            if transform:
+                clock = self.clock.now
+                delivery = TransformedDelivery(self.broker, subscription, transform, now=clock)
+                return await delivery.take(consumer, limit=limit, space=space)
+        now = self.clock.now()
+        return self.broker.take(subscription, consumer, limit=limit, now=now, space=space)
 
     async def _pull(self, request: schema.PullRequest, patience: float) -> bytes:
         if request.max_messages < 1:
@@ -298,21 +350,23 @@ class Service:
         subscription = self.broker.subscription(request.subscription)
         if request.return_immediately:
             patience = 0.0
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + patience
         self.broker.begin_pull(subscription)
         try:
             with self.waiter(subscription) as waiter:
-                async with asyncio.timeout(patience or None):
-                    while True:
-                        payload, more = self.broker.pull(
-                            subscription, limit=request.max_messages, now=self.clock.now()
-                        )
-                        if payload or not (more or patience):
-                            return self._pulled(request, payload)
-                        if more:
-                            await asyncio.sleep(0)
-                        else:
-                            self.wake()
-                            await self._wait(waiter)
+                while True:
+                    consumer = self.broker.puller(subscription)
+                    payload, more = await self.take(
+                        subscription, consumer, limit=request.max_messages
+                    )
+                    if payload or not (more or patience) or (patience and loop.time() > ends_at):
+                        return self._pulled(request, payload)
+                    if more:
+                        await asyncio.sleep(0)
+                    else:
+                        self.wake()
+                        await self._wait(waiter, until=ends_at)
         except TimeoutError:
             return self._pulled(request, b"")
         finally:
@@ -323,10 +377,11 @@ class Service:
             self.limits.pulled(request.subscription, len(payload), now=self.clock.now())
         return payload
 
-    async def _wait(self, waiter: Waiter) -> None:
+    async def _wait(self, waiter: Waiter, *, until: float) -> None:
         self.working -= 1
         try:
-            await waiter.wait()
+            async with asyncio.timeout_at(until):
+                await waiter.wait()
         finally:
             self.working += 1
 
@@ -362,6 +417,17 @@ def parse(message_class: type[Parsed], data: bytes) -> Parsed:
     except DecodeError as error:
         name = message_class.DESCRIPTOR.name
         raise invalid("request", f"not a valid {name}: {error}") from error
+
+
+def _with_transforms(request: Message) -> schema.Topic | schema.Subscription | None:
+    """The topic or subscription whose transforms a request sets, if it does."""
+    if isinstance(request, schema.Topic | schema.Subscription):
+        return request
+    if isinstance(request, schema.UpdateTopicRequest):
+        return request.topic if "message_transforms" in request.update_mask.paths else None
+    if isinstance(request, schema.UpdateSubscriptionRequest):
+        return request.subscription if "message_transforms" in request.update_mask.paths else None
+    return None
 
 
 def _ids(request: schema.AcknowledgeRequest | schema.ModifyAckDeadlineRequest) -> list[str]:

@@ -11,7 +11,8 @@ from pubsub_aio.emulator.durations import check_duration, seconds_of
 from pubsub_aio.emulator.exports import check_export
 from pubsub_aio.emulator.names import check_name
 from pubsub_aio.emulator.push_settings import check_push
-from pubsub_aio.emulator.status import Code, StatusError, invalid
+from pubsub_aio.emulator.status import invalid
+from pubsub_aio.emulator.transforms import check_transforms
 from pubsub_aio.filters import Filter, FilterError, parse_filter
 
 if TYPE_CHECKING:
@@ -76,8 +77,7 @@ def check_topic(topic: schema.Topic) -> None:
         )
     if topic.kms_key_name and not _KMS_KEY.fullmatch(topic.kms_key_name):
         raise invalid("kms_key_name", "must be projects/P/locations/L/keyRings/R/cryptoKeys/K")
-    if topic.message_transforms:
-        raise not_yet("message_transforms")
+    check_transforms(topic.message_transforms)
     topic.state = schema.Topic.State.ACTIVE
 
 
@@ -85,9 +85,8 @@ def check_subscription(subscription: schema.Subscription) -> None:
     """Refuse settings that the service would refuse, and fill in its defaults."""
     check_name(subscription.name, "subscriptions", field="name")
     check_labels(subscription.labels)
-    if subscription.message_transforms:
-        raise not_yet("message_transforms")
     check_push(subscription)
+    check_transforms(subscription.message_transforms)
     check_export(subscription)
     if not subscription.ack_deadline_seconds:
         subscription.ack_deadline_seconds = DEFAULT_ACK_DEADLINE
@@ -150,11 +149,6 @@ def check_mask(mask: schema.FieldMask, mutable: frozenset[str], target: schema.M
             descriptor = field.message_type
         if path.split(".")[0] not in mutable:
             raise invalid("update_mask", f"{path!r} cannot be changed")
-
-
-def not_yet(feature: str) -> StatusError:
-    """The emulator lacks this part of the service."""
-    return StatusError(Code.UNIMPLEMENTED, f"{feature} is not supported by this emulator yet")
 
 
 def check_labels(labels: Mapping[str, str]) -> None:

@@ -128,7 +128,7 @@ class StreamSession:
                 await self._write(self._replies.popleft())
                 self._room.set()
                 continue
-            payload, more = self._take(stream)
+            payload, more = await self._take(stream)
             self._service.wake()
             if payload:
                 await self._write(payload + _properties(stream))
@@ -137,20 +137,19 @@ class StreamSession:
             else:
                 await waiter.wait()
 
-    def _take(self, stream: Stream) -> tuple[bytes, bool]:
+    async def _take(self, stream: Stream) -> tuple[bytes, bool]:
         """What there is for the stream; where a quota is used up, nothing until it is not."""
-        broker, limits, now = self._service.broker, self._service.limits, self._service.clock.now()
-        target = stream.subscription
+        service, limits, target = self._service, self._service.limits, stream.subscription
         if limits is None:
-            return broker.take(target, stream, limit=MAX_MESSAGES, now=now)
-        name = target.config.name
+            return await service.take(target, stream, limit=MAX_MESSAGES)
+        name, now = target.config.name, service.clock.now()
         if (at := limits.stream_at(name, now=now)) > now:
-            broker.look_again(stream, at)
+            service.broker.look_again(stream, at)
             return b"", False
         space = limits.stream_space(name, MAX_BYTES, now=now)
-        payload, more = broker.take(target, stream, limit=MAX_MESSAGES, now=now, space=space)
+        payload, more = await service.take(target, stream, limit=MAX_MESSAGES, space=space)
         if payload:
-            limits.streamed(name, len(payload), now=now)
+            limits.streamed(name, len(payload), now=service.clock.now())
         return payload, more
 
     # In

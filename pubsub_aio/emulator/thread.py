@@ -17,6 +17,7 @@ from pubsub_aio.emulator.journal import HISTORY, PublishedMessage
 from pubsub_aio.emulator.principals import OWNER
 from pubsub_aio.emulator.server import Emulator, OpenStream
 from pubsub_aio.emulator.service import DELIVERY_LAG
+from pubsub_aio.emulator.transforming import TIME_LIMIT
 
 if TYPE_CHECKING:
     from pubsub_aio.emulator.iam import Iam
@@ -48,6 +49,7 @@ class EmulatorThread:
         enforce_iam: bool = False,
         principal: str = OWNER,
         quotas: Quotas | None = None,
+        transform_timeout: float = TIME_LIMIT,
     ) -> None:
         self._emulator = Emulator(
             host=host,
@@ -62,6 +64,7 @@ class EmulatorThread:
             enforce_iam=enforce_iam,
             principal=principal,
             quotas=quotas,
+            transform_timeout=transform_timeout,
         )
         self.faults = cast("Faults", _InLoop(self, self._emulator.faults))
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -54,12 +54,21 @@ class Topic:
         """Seconds for which messages are kept, acked or not."""
         return seconds_of(self.config.message_retention_duration)
 
+    @property
+    def next_id(self) -> int:
+        """The id of the message that is published next."""
+        return self.first_id + self.log.next
+
+    def use_up_ids(self, count: int) -> None:
+        """Give the next ids to messages that are not kept."""
+        self.first_id += count
+
     def publish(self, bodies: Sequence[bytes], *, now: float) -> int:
         """Add messages; returns the id of the first, the others follow it."""
         # To the microsecond, as clients are told it: they may seek to the time of a message.
         self._time = max(self._time, round(now, 6))
         first = self.log.next
-        first_id = self.first_id + first
+        first_id = self.next_id
         framed = records.frame(bodies, first_id=first_id, time=self._time)
         if self.subscriptions or self.snapshots or self.retention:
             self.log.append(framed, time=self._time)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from pubsub_aio._wire import schema
 from pubsub_aio.emulator.durations import check_times
 from pubsub_aio.emulator.handlers import HANDLERS
-from pubsub_aio.emulator.settings import not_yet
 from pubsub_aio.emulator.status import Code, StatusError
 
 if TYPE_CHECKING:
@@ -18,21 +18,27 @@ if TYPE_CHECKING:
 SHOW_CONDITIONS = 3
 """The version of policies that may have conditions."""
 
-Found = TypeVar("Found")
+Check = Callable[[schema.Topic | schema.Subscription], None]
+"""Refuses settings with StatusError."""
+
+
+def nothing(_: schema.Topic | schema.Subscription) -> None:
+    """Refuse nothing."""
 
 
 class Calls:
     """A broker, called at one time."""
 
-    def __init__(self, broker: Broker, now: float) -> None:
+    def __init__(self, broker: Broker, now: float, check: Check = nothing) -> None:
         self.broker = broker
         self._now = now
+        self._check = check
 
     def __call__(self, rpc: str, request: Message) -> Any:
         """Make a call; the request is the broker's then. StatusError if it is refused."""
-        if rpc not in HANDLERS:
-            raise not_yet(rpc)
         check_times(request)
+        if isinstance(request, schema.Topic | schema.Subscription):
+            self._check(request)
         return HANDLERS[rpc](self.broker, request, self._now)
 
     def find(self, rpc: str, request: Message) -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pubsub_aio._wire import schema
 from pubsub_aio.emulator.broker import Broker
 from pubsub_aio.emulator.names import check_name, id_of
-from pubsub_aio.emulator.seeds.calls import Calls
+from pubsub_aio.emulator.seeds.calls import Calls, Check
 from pubsub_aio.emulator.seeds.mistakes import joined, nearest
 from pubsub_aio.emulator.seeds.revisions import commit_schema, count_there, create_schema
 from pubsub_aio.emulator.status import Code, StatusError
@@ -34,10 +34,11 @@ class Rehearsal:
         seed: What is wanted.
         real: Where it is wanted; it is only looked at.
         now: The time.
+        check: Refuses what a broker itself cannot check.
     """
 
-    def __init__(self, seed: Seed, real: Calls, now: float) -> None:
-        self.calls = Calls(Broker(), now)
+    def __init__(self, seed: Seed, real: Calls, now: float, check: Check) -> None:
+        self.calls = Calls(Broker(), now, check)
         """The broker on which everything is there as it would be."""
         self._seed = seed
         self._real = real

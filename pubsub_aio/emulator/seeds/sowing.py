@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pubsub_aio.emulator.seeds import Seeded
-from pubsub_aio.emulator.seeds.calls import Calls
+from pubsub_aio.emulator.seeds.calls import Calls, Check, nothing
 from pubsub_aio.emulator.seeds.planning import Planner
 from pubsub_aio.emulator.seeds.rehearsal import Rehearsal
 from pubsub_aio.emulator.status import StatusError
@@ -19,14 +19,20 @@ if TYPE_CHECKING:
     from pubsub_aio.emulator.seeds.reading import Seed
 
 
-def sow(seed: Seed, broker: Broker, *, now: float) -> Seeded:
+def sow(seed: Seed, broker: Broker, *, now: float, check: Check = nothing) -> Seeded:
     """Have everything on the broker that the seed wants.
+
+    Args:
+        seed: What is wanted.
+        broker: Where.
+        now: The time.
+        check: Refuses what the broker itself cannot check, with StatusError.
 
     Raises:
         SeedError: There are mistakes in it; nothing was done.
     """
     real = Calls(broker, now)
-    rehearsal = Rehearsal(seed, real, now)
+    rehearsal = Rehearsal(seed, real, now, check)
     rehearsal.run()
     seed.mistakes.tell()
     planner = Planner(seed, rehearsal.calls, real)
