@@ -47,7 +47,7 @@ def demo(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the tests, all but most of Spark; arguments go to pytest."""
-    session.install("-e", ".[emulator,rest,jobs,cli,spark]", *TESTS)
+    session.install("-e", ".[emulator,transforms,rest,jobs,cli,spark]", *TESTS)
     # Three on two cores: one of them waits most of the time, for Google's emulator or a process.
     session.run(*PYTEST, "3", "--ignore=tests/spark", *session.posargs)
 

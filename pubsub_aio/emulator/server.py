@@ -413,7 +413,7 @@ class Emulator:
             self._wake()
 
     def delete_project(self) -> None:
-        """Delete every topic, subscription and snapshot of the project, and its policy."""
+        """Delete every topic, subscription, snapshot and schema of the project, and its policy."""
         now, broker, mine = self.clock.now(), self._broker, f"projects/{self.project}/"
         for name in [name for name in broker.subscriptions if name.startswith(mine)]:
             broker.delete_subscription(name, now=now)
@@ -423,6 +423,7 @@ class Emulator:
             broker.delete_topic(name, now=now)
         for name in [name for name in broker.schemas.named if name.startswith(mine)]:
             broker.delete_schema(name)
+        broker.policies.forget_project(mine.rstrip("/"))
         self._wake()
 
     # What goes on
