@@ -18,7 +18,7 @@ from pubsub_aio.emulator.dead_letters import forwarded
 from pubsub_aio.emulator.journal import Journal
 from pubsub_aio.emulator.leases import NO_REFUSALS
 from pubsub_aio.emulator.names import DELETED_TOPIC, check_name, project_of
-from pubsub_aio.emulator.push_settings import modified
+from pubsub_aio.emulator.push_settings import keep_version, modified
 from pubsub_aio.emulator.response import MAX_BYTES, Consumer
 from pubsub_aio.emulator.schemas.registry import DELETED_SCHEMA, VersionedSchema
 from pubsub_aio.emulator.snapshots import Snapshot
@@ -261,6 +261,7 @@ class Broker(Catalogue):
         )
         settings.check_mask(mask, settings.MUTABLE_SUBSCRIPTION, config)
         changed = resources.merged(subscription.config, config, mask)
+        keep_version(changed, subscription.config)
         settings.check_subscription(changed)
         if any(path.startswith("dead_letter_policy") for path in mask.paths):
             self._check_dead_letter_topic(changed)

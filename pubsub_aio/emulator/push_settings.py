@@ -1,4 +1,4 @@
-"""What the service accepts as a subscription's `push_config`, and its defaults."""
+"""What the service accepts as a subscription's `push_config`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EMAIL = re.compile(r"[^@\s]+@[^@\s]+")
 
 
 def check_push(subscription: schema.Subscription) -> None:
-    """Refuse settings that the service would refuse; without an endpoint there must be none."""
+    """Refuse settings that the service would refuse; without an endpoint there are hardly any."""
     config = subscription.push_config
     _check_attributes(config)
     if not config.push_endpoint:
@@ -29,7 +29,6 @@ def check_push(subscription: schema.Subscription) -> None:
                     "push_config.push_endpoint",
                     f"must be given with {field}; an empty push_config lets it be pulled",
                 )
-        config.attributes.clear()
         return
     _check_endpoint(config.push_endpoint)
     if subscription.enable_exactly_once_delivery:
@@ -41,24 +40,24 @@ def check_push(subscription: schema.Subscription) -> None:
                 "push_config.oidc_token.service_account_email",
                 f"{email!r} must be the e-mail address of a service account",
             )
-    if VERSION not in config.attributes:
-        config.attributes[VERSION] = "v1"
 
 
 def modified(
     subscription: schema.Subscription, push_config: schema.PushConfig
 ) -> schema.Subscription:
-    """A copy of a subscription's settings with another `push_config`.
-
-    The version of the format stays as it was unless another is given.
-    """
-    version = subscription.push_config.attributes.get(VERSION)
+    """A copy of a subscription's settings with another `push_config`."""
     changed = type(subscription)()
     changed.CopyFrom(subscription)
     changed.push_config.CopyFrom(push_config)
-    if version and VERSION not in push_config.attributes:
-        changed.push_config.attributes[VERSION] = version
+    keep_version(changed, subscription)
     return changed
+
+
+def keep_version(changed: schema.Subscription, before: schema.Subscription) -> None:
+    """Let the version of the format stay as it was, unless another is given."""
+    version = before.push_config.attributes.get(VERSION)
+    if version and VERSION not in changed.push_config.attributes:
+        changed.push_config.attributes[VERSION] = version
 
 
 def _check_attributes(config: schema.PushConfig) -> None:

@@ -34,11 +34,23 @@ def page(
 
 
 def merged(old: Config, new: Config, mask: schema.FieldMask) -> Config:
-    """A copy of `old` with the fields that the mask names taken from `new`."""
-    merged = type(old)()
+    """A copy of `old` with the fields that the mask names as they are in `new`, there or not."""
+    merged, given = type(old)(), type(old)()
     merged.CopyFrom(old)
-    mask.MergeMessage(new, merged, replace_message_field=True, replace_repeated_field=True)
+    given.CopyFrom(new)
+    for path in mask.paths:
+        _have_parents(given, merged, path)
+    mask.MergeMessage(given, merged, replace_message_field=True, replace_repeated_field=True)
     return merged
+
+
+def _have_parents(given: schema.Message, merged: schema.Message, path: str) -> None:
+    """Have the messages around a field: merging passes over what lies in one that is not there."""
+    for parent in path.split(".")[:-1]:
+        if not merged.HasField(parent):
+            return
+        given, merged = getattr(given, parent), getattr(merged, parent)
+        given.SetInParent()
 
 
 def show_retention(config: schema.Subscription, topic: schema.Topic) -> None:

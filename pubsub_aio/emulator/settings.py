@@ -77,6 +77,10 @@ def check_topic(topic: schema.Topic) -> None:
         )
     if topic.kms_key_name and not _KMS_KEY.fullmatch(topic.kms_key_name):
         raise invalid("kms_key_name", "must be projects/P/locations/L/keyRings/R/cryptoKeys/K")
+    policy = topic.message_storage_policy
+    if topic.HasField("message_storage_policy") and not policy.allowed_persistence_regions:
+        field = "message_storage_policy.allowed_persistence_regions"
+        raise invalid(field, "must name a region; for no policy leave message_storage_policy out")
     check_transforms(topic.message_transforms)
     topic.state = schema.Topic.State.ACTIVE
 
@@ -140,13 +144,12 @@ def check_mask(mask: schema.FieldMask, mutable: frozenset[str], target: schema.M
     if not mask.paths:
         raise invalid("update_mask", "must name at least one field to change")
     for path in mask.paths:
-        descriptor = cast("Descriptor | None", target.DESCRIPTOR)
+        descriptor, inside_many = cast("Descriptor | None", target.DESCRIPTOR), False
         for part in path.split("."):
-            inside_map = descriptor is not None and descriptor.GetOptions().map_entry
             field = descriptor.fields_by_name.get(part) if descriptor else None
-            if field is None or inside_map:
+            if field is None or inside_many:
                 raise invalid("update_mask", f"{path!r} is not a field of {target.DESCRIPTOR.name}")
-            descriptor = field.message_type
+            descriptor, inside_many = field.message_type, field.is_repeated
         if path.split(".")[0] not in mutable:
             raise invalid("update_mask", f"{path!r} cannot be changed")
 

@@ -12,7 +12,9 @@ from google.pubsub_v1 import (
     IngestionDataSourceSettings,
     MessageStoragePolicy,
     Subscription,
+    Topic,
     UpdateSubscriptionRequest,
+    UpdateTopicRequest,
 )
 
 from tests.emulator.conformance.marks import google_falls_short
@@ -278,6 +280,20 @@ def test_topic_key_and_storage_policy_round_trip(server: Server) -> None:
 
     assert topic.kms_key_name == key
     assert topic.message_storage_policy == policy
+
+
+@google_falls_short("does not check it")
+def test_storage_policy_without_regions_is_invalid_argument(server: Server) -> None:
+    topic = server.create_topic(message_storage_policy={"allowed_persistence_regions": ["here"]})
+    request = UpdateTopicRequest(
+        topic=Topic(name=topic, message_storage_policy={}),
+        update_mask={"paths": ["message_storage_policy"]},
+    )
+
+    with server.refuses(InvalidArgument, naming="allowed_persistence_regions"):
+        server.create_topic(message_storage_policy={})
+    with server.refuses(InvalidArgument, naming="allowed_persistence_regions"):
+        server.call(server.publisher.update_topic, request)
 
 
 @google_falls_short("does not check it")

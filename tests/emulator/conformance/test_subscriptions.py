@@ -277,10 +277,26 @@ def test_subscription_update_clears_a_masked_policy_without_a_value(server: Serv
     assert server.get_subscription(subscription) == updated
 
 
+@google_falls_short("takes no deeper paths")
+def test_subscription_update_clears_a_masked_field_inside_a_policy(server: Server) -> None:
+    a_day, month = timedelta(days=1), timedelta(days=31)
+    _, name = server.create_pair(
+        expiration_policy={"ttl": month}, retry_policy={"minimum_backoff": timedelta(seconds=20)}
+    )
+    update(server, name, "expiration_policy.ttl", expiration_policy={"ttl": a_day})
+    assert server.get_subscription(name).expiration_policy.ttl == a_day
+    updated = update(server, name, "expiration_policy.ttl", "retry_policy.minimum_backoff")
+
+    assert "expiration_policy" in updated
+    assert "ttl" not in updated.expiration_policy
+    assert updated.retry_policy.minimum_backoff == timedelta(seconds=10)  # the default
+
+
 @pytest.mark.parametrize(
     ("paths", "naming"),
     [
         pytest.param([], "update_mask", id="empty"),
+        pytest.param(["message_transforms.disabled"], "transforms", id="part of a list"),
         pytest.param(["colour"], "colour", id="unknown field"),
         pytest.param(["ack_deadline_seconds", "colour"], "colour", id="one unknown field"),
     ],
