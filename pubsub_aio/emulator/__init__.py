@@ -15,10 +15,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from pubsub_aio.emulator.clock import Clock, SystemClock, VirtualClock
+from pubsub_aio.emulator.contents import OpenStream
 from pubsub_aio.emulator.faults import Faults, Stall
 from pubsub_aio.emulator.journal import Ack, Delivery, Modack, PublishedMessage
 from pubsub_aio.emulator.seeds import Export, Seeded, export_seed
-from pubsub_aio.emulator.server import Emulator, OpenStream
+from pubsub_aio.emulator.server import Emulator
 from pubsub_aio.emulator.thread import EmulatorThread
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The emulator as its users have it: start and stop, time, faults, and a view of what goes on."""
+"""The emulator as its users have it: start and stop, and time."""
 
 from __future__ import annotations
 
@@ -10,21 +10,17 @@ import math
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
-from pubsub_aio._wire import schema
-from pubsub_aio.emulator import records
 from pubsub_aio.emulator.broker import STREAM_LIFE, Broker
 from pubsub_aio.emulator.clock import Clock, SystemClock, VirtualClock
+from pubsub_aio.emulator.contents import PROJECT, Contents
 from pubsub_aio.emulator.faults import Faults
-from pubsub_aio.emulator.intake import taken_in_transformed
-from pubsub_aio.emulator.journal import HISTORY, Journal, PublishedMessage
+from pubsub_aio.emulator.journal import HISTORY, Journal
 from pubsub_aio.emulator.listener import Listener
 from pubsub_aio.emulator.principals import OWNER
 from pubsub_aio.emulator.pushers import Pushers
@@ -40,31 +36,14 @@ if TYPE_CHECKING:
     from pubsub_aio.emulator.quotas import Quotas
     from pubsub_aio.emulator.seeds import Seeded
     from pubsub_aio.emulator.storage.store import Store
-    from pubsub_aio.emulator.subscriptions import Subscription
 
 log = logging.getLogger("pubsub_aio.emulator")
-
-Config = TypeVar("Config", schema.Topic, schema.Subscription)
-
-PROJECT = "emulated-project"
-"""The project of resources that are named without one, unless told otherwise."""
 
 _LOOK_AGAIN = 0.05  # seconds after which a condition is tried although nothing happened
 _BLOCKED = 1.0  # seconds of real time to wait for a stream whose client does not read
 
 
-@dataclass(frozen=True, slots=True)
-class OpenStream:
-    """A StreamingPull that is open now."""
-
-    subscription: str
-    client_id: str
-    opened: datetime
-    outstanding_messages: int
-    outstanding_bytes: int
-
-
-class Emulator:
+class Emulator(Contents):
     """A Pub/Sub server in this process, gRPC and REST on one port.
 
     Start it with `async with`; leaving the block ends every stream and connection. Its methods
@@ -112,30 +91,30 @@ class Emulator:
         principal: str = OWNER,
         quotas: Quotas | None = None,
     ) -> None:
-        self.project = project or PROJECT
-        self.seeded: Seeded | None = None
-        """What became of the seed file that it was started with."""
-        self._seed = seed
-        self._project_given = project
-        self.clock: Clock = clock or SystemClock()
-        self._host = host
-        self._port = port
-        self._broker = Broker(
+        clock = clock or SystemClock()
+        broker = Broker(
             instance=secrets.randbits(32) if instance is None else instance,
             journal=Journal(history),
             stream_life=stream_life,
         )
-        self.faults = Faults(self._broker, find=self._subscription, wake=self._wake)
-        self._transforms = Transforms(time_limit=transform_timeout)
-        self._service = Service(
-            self._broker,
-            self.clock,
+        self.faults = Faults(broker, find=self._subscription, wake=self._wake)
+        transforms = Transforms(time_limit=transform_timeout)
+        service = Service(
+            broker,
+            clock,
             self.faults,
-            self._transforms,
+            transforms,
             enforce_iam=enforce_iam,
             limits=_limits(quotas) if quotas else None,
             delivery_lag=delivery_lag,
         )
+        super().__init__(broker, service, transforms, clock=clock, project=project or PROJECT)
+        self.seeded: Seeded | None = None
+        """What became of the seed file that it was started with."""
+        self._seed = seed
+        self._project_given = project
+        self._host = host
+        self._port = port
         if principal != OWNER:
             self.iam.act_as(principal)
         self._service.on_time_changed = self._set_timer
@@ -208,9 +187,11 @@ class Emulator:
         self._store = Store(self._data_dir, self._broker, self.clock)
         await self._store.open()
         self._service.store = self._store
+        self._service.on_change = self._store.look
 
     async def _close_store(self) -> None:
         store, self._service.store = self._service.store, None
+        self._service.on_change = lambda: None
         if store and self._store:
             await self._store.close()
 
@@ -299,9 +280,6 @@ class Emulator:
         self._wake()
         self._set_timer()
 
-    def _wake(self) -> None:
-        self._service.wake()
-
     async def until(self, condition: Callable[[], bool], *, timeout: float = 10.0) -> None:
         """Return as soon as the condition holds.
 
@@ -328,182 +306,11 @@ class Emulator:
                     await self._service.stirred.wait()
         return self._service.activity
 
-    # Resources
-
-    def create_topic(self, topic: str, **settings: object) -> str:
-        """Create a topic; returns its full name.
-
-        Args:
-            topic: Its name.
-            **settings: Fields of the API's Topic, such as `labels`.
-        """
-        name = self._name(topic, "topics")
-        config = _with_settings(schema.Topic(name=name), settings)
-        with self._refusals_as_value_errors():
-            self._transforms.check_now(config)
-            self._broker.create_topic(config, now=self.clock.now())
-        self._wake()
-        return name
-
-    def create_subscription(self, subscription: str, topic: str, **settings: object) -> str:
-        """Create a subscription, and its topic unless that exists; returns its full name.
-
-        Args:
-            subscription: Its name.
-            topic: Its topic's name.
-            **settings: Fields of the API's Subscription, such as `enable_message_ordering`.
-        """
-        name = self._name(subscription, "subscriptions")
-        topic = self._name(topic, "topics")
-        config = _with_settings(schema.Subscription(name=name, topic=topic), settings)
-        new_topic = topic not in self._broker.topics
-        if new_topic:
-            self.create_topic(topic)
-        try:
-            with self._refusals_as_value_errors():
-                self._transforms.check_now(config)
-                self._broker.create_subscription(config, now=self.clock.now())
-        except ValueError:
-            if new_topic:
-                self._broker.delete_topic(topic, now=self.clock.now())
-            raise
-        self._wake()
-        return name
-
-    def publish(
-        self,
-        topic: str,
-        data: bytes = b"",
-        *,
-        attributes: Mapping[str, str] | None = None,
-        ordering_key: str = "",
-    ) -> str:
-        """Publish a message; returns its id."""
-        message = schema.PubsubMessage(data=data, attributes=attributes, ordering_key=ordering_key)
-        name = self._name(topic, "topics")
-        bodies = [message.SerializeToString()]
-        with self._refusals_as_value_errors():
-            records.check_messages(schema.PublishRequest(messages=[message]), [0])
-            found = self._broker.topic(name)
-            made = self._transforms.published_now(found.config, bodies)
-            kept = taken_in_transformed(found, made)
-            message_id = self._broker.publish_some(name, kept, now=self.clock.now())
-        self._wake()
-        return str(message_id)
-
-    def load_seed(self, path: str | os.PathLike[str], *, project: str | None = None) -> Seeded:
-        """Have everything here that a seed file wants; messages are kept.
-
-        Args:
-            path: The file.
-            project: The project of the short names in it, whatever the file says. If none is given,
-                it is the file's, or else the emulator's.
-
-        Raises:
-            SeedError: There are mistakes in the file; nothing was done.
-        """
-        from pubsub_aio.emulator.seeds.reading import read_seed
-        from pubsub_aio.emulator.seeds.sowing import sow
-
-        seed = read_seed(Path(path), project=project, default_project=self.project)
-        try:
-            check = self._transforms.check_now
-            return sow(seed, self._broker, now=self.clock.now(), check=check)
-        finally:
-            self._wake()
-
-    def delete_project(self) -> None:
-        """Delete every topic, subscription, snapshot and schema of the project, and its policy."""
-        now, broker, mine = self.clock.now(), self._broker, f"projects/{self.project}/"
-        for name in [name for name in broker.subscriptions if name.startswith(mine)]:
-            broker.delete_subscription(name, now=now)
-        for name in [name for name in broker.snapshots if name.startswith(mine)]:
-            broker.delete_snapshot(name, now=now)
-        for name in [name for name in broker.topics if name.startswith(mine)]:
-            broker.delete_topic(name, now=now)
-        for name in [name for name in broker.schemas.named if name.startswith(mine)]:
-            broker.delete_schema(name)
-        broker.policies.forget_project(mine.rstrip("/"))
-        self._wake()
-
-    # What goes on
-
-    def messages(self, topic: str | None = None) -> list[PublishedMessage]:
-        """The latest messages, each with its deliveries, acks and modacks, oldest first.
-
-        Those of one topic, or of all topics of the project.
-        """
-        wanted = f"projects/{self.project}/" if topic is None else self._name(topic, "topics")
-        return self._broker.journal.messages(
-            lambda name: name.startswith(wanted) if topic is None else name == wanted
-        )
-
-    def message(self, message_id: str) -> PublishedMessage:
-        """One message, by its id. KeyError if it is not among the latest."""
-        for message in self._broker.journal.messages(lambda _: True):
-            if message.message_id == message_id:
-                return message
-        raise KeyError(message_id)
-
-    def backlog(self, subscription: str) -> int:
-        """How many messages the subscription has yet to see acked, delivered or not."""
-        return self._subscription(subscription).deliveries.backlog
-
-    def outstanding(self, subscription: str) -> int:
-        """How many of the subscription's messages are leased to a subscriber."""
-        return self._subscription(subscription).deliveries.outstanding
-
-    def streams(self, subscription: str | None = None) -> list[OpenStream]:
-        """The open streams, of one subscription or of all of the project."""
-        if subscription is not None:
-            targets = [self._subscription(subscription)]
-        else:
-            mine = f"projects/{self.project}/"
-            every = self._broker.subscriptions.items()
-            targets = [target for name, target in every if name.startswith(mine)]
-        return [
-            OpenStream(
-                subscription=target.config.name,
-                client_id=stream.client_id,
-                opened=datetime.fromtimestamp(stream.opened_at, tz=UTC),
-                outstanding_messages=stream.held_messages,
-                outstanding_bytes=stream.held_bytes,
-            )
-            for target in targets
-            for stream in target.streams.values()
-        ]
-
-    def _subscription(self, name: str) -> Subscription:
-        with self._refusals_as_value_errors():
-            return self._broker.subscription(self._name(name, "subscriptions"))
-
-    def _name(self, name: str, kind: str) -> str:
-        return name if "/" in name else f"projects/{self.project}/{kind}/{name}"
-
-    @staticmethod
-    @contextlib.contextmanager
-    def _refusals_as_value_errors() -> Iterator[None]:
-        try:
-            yield
-        except StatusError as error:
-            raise ValueError(str(error)) from error
-
 
 def _limits(quotas: Quotas) -> Limits:
     from pubsub_aio.emulator.limits import Limits
 
     return Limits(quotas)
-
-
-def _with_settings(config: Config, settings: Mapping[str, object]) -> Config:
-    """Set fields, each with an error that names it."""
-    made = schema.message_class(config.DESCRIPTOR.full_name)
-    for field, value in settings.items():
-        try:
-            config.MergeFrom(made(**{field: value}))
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{field}={value!r}: {error}") from error
-    return config
 
 
 def _is_loopback(host: str) -> bool:

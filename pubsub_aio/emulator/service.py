@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import math
-from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -21,6 +18,7 @@ from pubsub_aio.emulator.intake import taken_in, taken_in_transformed
 from pubsub_aio.emulator.response import MAX_BYTES
 from pubsub_aio.emulator.status import Code, StatusError, invalid, not_found
 from pubsub_aio.emulator.transformed_delivery import TransformedDelivery
+from pubsub_aio.emulator.waking import Waiter, Waking
 
 if TYPE_CHECKING:
     from pubsub_aio.emulator.access import Access
@@ -59,30 +57,6 @@ _CHANGE_NOTHING = frozenset(
 _EXACTLY_ONCE_FAILURE = "Some acknowledgement ids in the request failed; see the ErrorInfo."
 
 
-class Waiter:
-    """Somebody who waits for a subscription to have something to deliver."""
-
-    def __init__(self) -> None:
-        self.event = asyncio.Event()
-        self.waiting = False
-        self.stuck = False
-        """Whether it cannot go on, be it a fault or a client that does not read."""
-
-    async def wait(self) -> None:
-        """Return when something may have changed since the last call."""
-        self.waiting = True
-        try:
-            await self.event.wait()
-        finally:
-            self.waiting = False
-        self.event.clear()
-
-    @property
-    def idle(self) -> bool:
-        """Whether it waits, with nothing to wake it, or cannot go on."""
-        return self.stuck or (self.waiting and not self.event.is_set())
-
-
 class _Faults(Protocol):
     def next_call(self, rpc: str) -> tuple[float, StatusError | None, bool]: ...
 
@@ -92,12 +66,10 @@ class _Faults(Protocol):
 class _Store(Protocol):
     def check(self) -> None: ...
 
-    def look(self) -> None: ...
-
     async def saved(self) -> None: ...
 
 
-class Service:
+class Service(Waking):
     """Answers calls. It reads the clock, waits where the API waits, and wakes who must go on."""
 
     def __init__(
@@ -111,29 +83,16 @@ class Service:
         limits: Limits | None = None,
         delivery_lag: float = DELIVERY_LAG,
     ) -> None:
-        self.broker = broker
+        super().__init__(broker, delivery_lag=delivery_lag)
         self.transforms = transforms
         self.clock = clock
         self.enforce_iam = enforce_iam
         self.limits = limits
-        self.waiters: dict[Subscription, dict[Waiter, None]] = {}  # in the order they came
-        self.on_time_changed: Callable[[], None] = lambda: None
-        """Called when the broker may want to be polled at another time than before."""
-        self.on_push: Callable[[], None] = lambda: None
-        """Called when the broker has subscriptions for which nobody pushes yet."""
-        self.activity = 0
-        """Grows whenever something may have changed."""
-        self.stirred = asyncio.Event()
-        """Set when that happens, and replaced by another."""
         self.working = 0
         """Calls that are being answered, but for those that wait."""
         self.store: _Store | None = None
         """What keeps what changes, if anything does."""
         self._faults = faults
-        self._delivery_lag = delivery_lag
-        self._next_at = math.inf
-        self._published: dict[Subscription, None] = {}
-        self._published_timer: asyncio.TimerHandle | None = None
 
     @cached_property
     def access(self) -> Access:
@@ -231,61 +190,8 @@ class Service:
 
     async def delay(self, seconds: float) -> None:
         """Let that much time pass; that somebody waits is something that happened."""
-        self._stir()
+        self.stir()
         await self.clock.sleep(seconds)
-
-    def _stir(self) -> None:
-        self.activity += 1
-        self.stirred.set()
-        self.stirred = asyncio.Event()
-
-    def wake(self) -> None:
-        """Wake those for whom something may have changed."""
-        self._stir()
-        if self.store:
-            self.store.look()
-        if self.broker.changed:
-            for subscription in self.broker.changed:
-                for waiter in self.waiters.get(subscription, ()):
-                    waiter.event.set()
-            self.broker.changed.clear()
-        if self.broker.unserved:
-            self.on_push()
-        if self.broker.next_at != self._next_at:
-            self._next_at = self.broker.next_at
-            self.on_time_changed()
-
-    def wake_later(self) -> None:
-        """Wake them after the delivery lag: what changed is that messages were published."""
-        self._published |= self.broker.changed
-        self.broker.changed.clear()
-        if not self._published_timer:
-            loop = asyncio.get_running_loop()
-            self._published_timer = loop.call_later(self._delivery_lag, self.wake_published)
-
-    def wake_published(self) -> bool:
-        """Let what was published be delivered; returns whether there was anything."""
-        waiting = bool(self._published)
-        if self._published_timer:
-            self._published_timer.cancel()
-            self._published_timer = None
-        self.broker.changed |= self._published
-        self._published.clear()
-        self.wake()
-        return waiting
-
-    @contextlib.contextmanager
-    def waiter(self, subscription: Subscription) -> Iterator[Waiter]:
-        """Somebody who is woken when the subscription changes."""
-        waiter = Waiter()
-        waiters = self.waiters.setdefault(subscription, {})
-        waiters[waiter] = None
-        try:
-            yield waiter
-        finally:
-            waiters.pop(waiter, None)
-            if not waiters and self.waiters.get(subscription) is waiters:
-                del self.waiters[subscription]
 
     # The busy RPCs
 

@@ -14,8 +14,9 @@ from pubsub_aio.emulator import settings
 from pubsub_aio.emulator.deliveries import UNORDERED_ACK_ID
 from pubsub_aio.emulator.leases import INVALID_ACK_ID
 from pubsub_aio.emulator.response import MAX_BYTES, MAX_MESSAGES
-from pubsub_aio.emulator.service import Service, Waiter, parse
+from pubsub_aio.emulator.service import Service, parse
 from pubsub_aio.emulator.status import StatusError, invalid
+from pubsub_aio.emulator.waking import Waiter
 
 if TYPE_CHECKING:
     from pubsub_aio.emulator.faults import Faults

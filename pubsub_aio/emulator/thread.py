@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar, cast
 
 from pubsub_aio.emulator.broker import STREAM_LIFE
 from pubsub_aio.emulator.clock import Clock
+from pubsub_aio.emulator.contents import OpenStream
 from pubsub_aio.emulator.faults import Faults
 from pubsub_aio.emulator.journal import HISTORY, PublishedMessage
 from pubsub_aio.emulator.principals import OWNER
-from pubsub_aio.emulator.server import Emulator, OpenStream
+from pubsub_aio.emulator.server import Emulator
 from pubsub_aio.emulator.service import DELIVERY_LAG
 from pubsub_aio.emulator.transforming import TIME_LIMIT
 

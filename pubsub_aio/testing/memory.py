@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pubsub_aio.emulator.broker import STREAM_LIFE
 from pubsub_aio.emulator.clock import START
+from pubsub_aio.emulator.contents import PROJECT
 from pubsub_aio.emulator.journal import HISTORY
 from pubsub_aio.emulator.principals import OWNER
-from pubsub_aio.emulator.server import PROJECT, Emulator
+from pubsub_aio.emulator.server import Emulator
 from pubsub_aio.emulator.service import DELIVERY_LAG
 from pubsub_aio.testing.loop import MAX_TIME, run
 from pubsub_aio.testing.transport import MemoryFront, MemoryTransport
