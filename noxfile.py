@@ -96,6 +96,31 @@ def durability(session: nox.Session) -> None:
     session.run("python", "-m", "tests.durability", *session.posargs)
 
 
+SYSTEM_TESTS = "google-cloud-pubsub==2.44.0"  # its sdist has them
+NEEDS_GOOGLE = {"TestBasicRBAC": "the keys of four service accounts of one role each"}
+
+
+@nox.session
+def suites(session: nox.Session) -> None:
+    """Run the system tests of Google's own client on the emulator; arguments go to pytest."""
+    folder = Path(session.create_tmp()).resolve()
+    session.install("-e", ".[emulator,cli]", SYSTEM_TESTS, "google-cloud-testutils", "flaky")
+    session.install(*TESTS, "pip", "setuptools")
+    download = ("pip", "download", "--quiet", "--no-deps", "--no-build-isolation")
+    session.run("python", "-m", *download, "--no-binary=:all:", f"--dest={folder}", SYSTEM_TESTS)
+    session.run("python", "-m", "tarfile", "-e", str(next(folder.glob("*.tar.gz"))), str(folder))
+    # By itself: its package is called `tests`, as ours is.
+    system = next(folder.glob("*/tests/system.py")).replace(folder / "system.py")
+    for name, why in NEEDS_GOOGLE.items():
+        session.log(f"without {name}: it needs {why}")
+    session.run(
+        # Eight on two cores: nearly all of their time they sleep.
+        *("python", "-m", "pytest", "-n", "8", "--timeout=300", f"--rootdir={folder}"),
+        *("-p", "tests.suites.on_emulator", "-k", f"not ({' or '.join(NEEDS_GOOGLE)})"),
+        *(str(system), *session.posargs),
+    )
+
+
 def _brief_jvms(session: nox.Session) -> dict[str, str]:
     """Settings for the dozens of JVMs that run for a few seconds each."""
     classes = Path(session.virtualenv.location, "spark.jsa").resolve()
