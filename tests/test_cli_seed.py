@@ -45,6 +45,25 @@ def test_a_seeded_emulator_says_what_is_in_it_and_has_it(seed: Path) -> None:
     assert answer.body["ackDeadlineSeconds"] == 60
 
 
+def test_what_was_kept_is_as_the_seed_wants_it(seed: Path, tmp_path: Path) -> None:
+    both = ("--port", "0", "--seed", str(seed), "--data-dir", str(tmp_path / "data"))
+    with running(*both) as emulator:
+        made = Rest(emulator.address, timeout=WITHIN)
+        made.put("projects/shop/topics/refunds", {})
+        made.post("projects/shop/topics/orders:publish", {"messages": [{"data": "dGVh"}]})
+        emulator.process.kill()
+    seed.write_text(SEED.replace("60", "50"))
+    with running(*both) as emulator:
+        kept = Rest(emulator.address, timeout=WITHIN)
+        pulled = kept.post(f"{WORKER}:pull", {"maxMessages": 10}).body["receivedMessages"]
+
+        told = "1 topic, 2 subscriptions in shop (0 new, 1 changed, 2 as they were)"
+        assert emulator.said.startswith(f"{seed}: {told}\n")
+        assert kept.get(WORKER).body["ackDeadlineSeconds"] == 50
+        assert kept.get("projects/shop/topics/refunds").status == 200
+        assert len(pulled) == 1
+
+
 def test_an_export_is_what_a_seed_was(seed: Path, tmp_path: Path) -> None:
     file = tmp_path / "exported.yaml"
     with running("--port", "0", "--seed", str(seed)) as emulator:

@@ -162,7 +162,8 @@ class Administration(Catalogue):
         first_id = topic.publish(bodies, now=now)
         if topic.retention:
             self._alarms.set(topic, now + topic.retention)
-        self._mark_traffic(topic)
+        if topic.log.first < topic.log.next:
+            self._mark_traffic(topic)
         self.changed.update(dict.fromkeys(topic.subscriptions.values()))
         return first_id
 
