@@ -300,9 +300,13 @@ TOPICS = maybe(
     labels=_LABELS,
     message_retention_duration=durations(600, 31 * DAY),
     kms_key_name=st.just("projects/p/locations/l/keyRings/r/cryptoKeys/k"),
-    message_storage_policy=maybe(
-        allowed_persistence_regions=st.lists(st.sampled_from(["europe-west1", "on", "1.0"])),
-        enforce_in_transit=st.booleans(),
+    message_storage_policy=st.fixed_dictionaries(
+        {
+            "allowed_persistence_regions": st.lists(
+                st.sampled_from(["europe-west1", "on", "1.0"]), min_size=1
+            )
+        },
+        optional={"enforce_in_transit": st.booleans()},
     ),
     ingestion_data_source_settings=maybe(
         cloud_storage=maybe(

@@ -83,8 +83,8 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(tmp_path: Path) 
             "2:20: topics.projects/p/topics/orders: projects/p/topics/orders is given twice",
         ),
         (
-            "topics: {one: {messageStoragePolicy: {}, message_storage_policy: {}}}",
-            "1:42: topics.one.message_storage_policy: excludes messageStoragePolicy: leave one of",
+            "topics: {one: {messageRetentionDuration: 1h, message_retention_duration: 1h}}",
+            "1:46: topics.one.message_retention_duration: excludes messageRetentionDuration: leave",
         ),
         ("topics: {? [a] : b}", "1:12: topics: a key must be a name"),
         # Kinds of values
@@ -127,8 +127,9 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(tmp_path: Path) 
             "1:91: topics.one.subscriptions.two.cloud_storage_config.avro_config: excludes text_",
         ),
         (
-            'topics: {one: {message_storage_policy: {enforce_in_transit: "true"}}}',
-            "1:61: topics.one.message_storage_policy.enforce_in_transit: must be true or false, "
+            "topics: {one: {message_storage_policy: {allowed_persistence_regions: [a], "
+            'enforce_in_transit: "true"}}}',
+            "1:95: topics.one.message_storage_policy.enforce_in_transit: must be true or false, "
             'not "true"',
         ),
         # Names
