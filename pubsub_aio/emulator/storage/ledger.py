@@ -213,18 +213,22 @@ class Ledger:
 
     # Clearing
 
-    def look_after_files(self) -> None:
-        """See which older files are needed no more, or so little that it is written again."""
+    def look_after_files(self) -> bool:
+        """See which older files are needed no more, or so little that it is written again.
+
+        Returns whether there are any, so that it is worth looking again soon.
+        """
         if self._clearing or not self._older:
-            return
+            return bool(self._clearing)
         first_of = {topic.serial: topic.log.first for topic in self._broker.kept_topics()}
         for segment in worth_clearing(self._older, first_of.get, full=self._full):
             if segment in self._dead:
                 continue
             if segment.needed(first_of.get):
                 self._clearing, self._to_clear = segment, [replace(held) for held in segment.held]
-                return
+                return True
             self._dead.append(segment)
+        return bool(self._dead)
 
     def _portion_to_clear(self) -> list[Saved]:
         """A few messages of the file that is being cleared; once there are none, it is dead."""

@@ -152,9 +152,8 @@ class Store:
 
     def _look_after_files(self) -> None:
         loop = asyncio.get_running_loop()
-        if loop.time() >= self._look_at:
+        if loop.time() >= self._look_at and not self._ledger.look_after_files():
             self._look_at = loop.time() + _LOOK_EVERY
-            self._ledger.look_after_files()
 
     async def _save(self) -> None:
         """Write what has changed, and tell those who wait for it."""
