@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,9 +12,13 @@ from pathlib import Path
 import pytest
 
 from pubsub_aio import DataDirectoryError
-from pubsub_aio.emulator import Emulator, EmulatorThread
+from pubsub_aio._wire import schema
+from pubsub_aio.emulator import Emulator, EmulatorThread, SystemClock
+from pubsub_aio.emulator.broker import Broker
+from pubsub_aio.emulator.storage.store import Store
 
 MARK = "pubsub-aio-emulator.json"
+TOPIC, WORKER = "projects/p/topics/orders", "projects/p/subscriptions/worker"
 
 
 def files_of(folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -28,19 +32,24 @@ def logs(folder: Path) -> list[Path]:
 
 @pytest.fixture
 def used(tmp_path: Path) -> Path:
-    """A directory as a kill -9 leaves it: messages in an older file, and in the latest."""
-    folder, used = tmp_path / "folder", tmp_path / "used"
-    with EmulatorThread(data_dir=folder) as emulator:
-        emulator.create_subscription("worker", "orders")
-        for _ in range(30):
-            emulator.publish("orders", b"tea" * 100)
-    with EmulatorThread(data_dir=folder) as emulator:
-        shutil.copytree(folder, used)
-        assert emulator.backlog("worker") == 30
-    with EmulatorThread(data_dir=used) as emulator:
-        for _ in range(30):
-            emulator.publish("orders", b"tea" * 100)
-    return used
+    """A directory with messages in several files."""
+    asyncio.run(use(tmp_path / "used"))
+    assert len(logs(tmp_path / "used")) > 3
+    return tmp_path / "used"
+
+
+async def use(folder: Path) -> None:
+    broker, clock = Broker(), SystemClock()
+    store = Store(folder, broker, clock, segment=3_000)
+    await store.open()
+    broker.create_topic(schema.Topic(name=TOPIC), now=clock.now())
+    subscription = schema.Subscription(name=WORKER, topic=TOPIC)
+    broker.create_subscription(subscription, now=clock.now())
+    body = schema.PubsubMessage(data=b"tea" * 100).SerializeToString()
+    for _ in range(60):
+        broker.publish(TOPIC, [body], now=clock.now())
+        await store.saved()
+    await store.close()
 
 
 def refused(folder: Path, *, naming: str) -> None:
@@ -84,7 +93,7 @@ def test_a_directory_in_use_by_another_process_is_refused(tmp_path: Path) -> Non
 
 def test_a_directory_that_was_left_can_be_used_at_once(used: Path) -> None:
     with EmulatorThread(data_dir=used) as emulator:
-        assert emulator.backlog("worker") == 60
+        assert emulator.backlog(WORKER) == 60
 
 
 def test_a_directory_of_another_version_is_refused(used: Path) -> None:
@@ -194,7 +203,7 @@ def test_what_was_being_written_when_it_was_killed_is_no_damage(used: Path) -> N
     latest.with_name("log-0000000099.bin.new").write_bytes(b"begun")
 
     with EmulatorThread(data_dir=used) as emulator:
-        assert emulator.backlog("worker") == 60
+        assert emulator.backlog(WORKER) == 60
 
 
 def test_an_emulator_starts_once(tmp_path: Path) -> None:
