@@ -56,6 +56,7 @@ def test_what_was_kept_is_as_the_seed_wants_it(seed: Path, tmp_path: Path) -> No
     with running(*both) as emulator:
         kept = Rest(emulator.address, timeout=WITHIN)
         pulled = kept.post(f"{WORKER}:pull", {"maxMessages": 10}).body["receivedMessages"]
+        assert isinstance(pulled, list)
 
         told = "1 topic, 2 subscriptions in shop (0 new, 1 changed, 2 as they were)"
         assert emulator.said.startswith(f"{seed}: {told}\n")
