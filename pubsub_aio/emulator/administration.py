@@ -5,6 +5,7 @@ Pure, as all of the broker is: every call is told the time.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterable, Sequence
 
@@ -13,6 +14,7 @@ from pubsub_aio.emulator import resources, settings
 from pubsub_aio.emulator.alarms import Alarms
 from pubsub_aio.emulator.catalogue import Catalogue
 from pubsub_aio.emulator.dead_letters import forwarded
+from pubsub_aio.emulator.intake import taken_in
 from pubsub_aio.emulator.journal import Journal
 from pubsub_aio.emulator.names import DELETED_TOPIC, check_name, project_of
 from pubsub_aio.emulator.push_settings import keep_version, modified
@@ -84,18 +86,21 @@ class Administration(Catalogue):
         self._retell()
 
     def _forward_dead(self, subscription: Subscription, now: float) -> None:
-        """Publish what was tried often enough to the dead-letter topic, if that exists."""
+        """Publish what was tried often enough to the dead-letter topic.
+
+        What that does not take, since it is gone or by its schema, stays and is tried again.
+        """
         deliveries, name = subscription.deliveries, subscription.config.name
         dead, deliveries.dead = deliveries.dead, []
-        target = subscription.config.dead_letter_policy.dead_letter_topic
-        if target not in self.topics:
-            return
-        for offset, attempts in dead:
-            if not deliveries.progress.is_settled(offset):
+        target = self.topics.get(subscription.config.dead_letter_policy.dead_letter_topic)
+        for offset, attempts in dead if target else ():
+            if target and not deliveries.progress.is_settled(offset):
                 record = subscription.log.record(offset)
                 body = forwarded(record, subscription=name, attempts=attempts)
-                self.publish(target, [body], now=now)
-                deliveries.discard(offset)
+                with contextlib.suppress(StatusError):
+                    bodies = taken_in(target, [body])
+                    self.publish(target.config.name, bodies, now=now)
+                    deliveries.discard(offset)
 
     # Topics
 
@@ -290,6 +295,7 @@ class Administration(Catalogue):
         subscription.topic.subscriptions.pop(subscription.config.name, None)
         subscription.topic.trim(now)
         subscription.end_streams(error)
+        self.unserved.pop(subscription, None)
         if subscription.pushing:
             subscription.pushing.abandon()
         self.changed[subscription] = None

@@ -33,6 +33,8 @@ class Catalogue:
             "schemas": self.schemas.named,
         }
         """What has a policy, by its kind and its name."""
+        self.policies_changed = False
+        """Whether somebody may have lost a permission since this was last looked at."""
         self.changes: Changes | None = None
         """What is to be saved, if somebody saves it."""
         self.serial = 0
@@ -87,6 +89,7 @@ class Catalogue:
 
     def _mark_policy(self, target: Target) -> None:
         """Note that something has another policy."""
+        self.policies_changed = True
         if self.changes is not None and isinstance(target, str):
             self.changes.projects = True
         elif not isinstance(target, str):

@@ -50,8 +50,9 @@ class Iam:
             role: One of Pub/Sub's, such as `roles/pubsub.publisher`, or one that was defined.
             member: Such as `user:ann@example.com`, `serviceAccount:EMAIL`, `domain:example.com` or
                 `allUsers`.
-            on: The full name of a topic, subscription or snapshot, or `projects/P`; the emulator's
-                project if none is given. What is granted on a project counts for all in it.
+            on: The full name of a topic, subscription, snapshot or schema, or `projects/P`; the
+                emulator's project if none is given. What is granted on a project counts for all
+                in it.
         """
         try:
             if role not in ROLES and role not in self._broker.policies.roles:
@@ -61,18 +62,20 @@ class Iam:
                     "roles/pubsub.publisher, or define it with define_role",
                 )
             check_member(member, field="member")
-            changed = self._broker.policies.grant(self._target(on), role, member)
+            new = self._broker.policies.grant(self._target(on), role, member)
         except StatusError as error:
             raise ConfigError(error.message) from error
-        return self._see_to(changed=changed)
+        self._wake()
+        return new
 
     def revoke(self, role: str, member: str, *, on: str | None = None) -> bool:
         """Take a role away; returns whether they had it. Streams that may not go on are ended."""
         try:
-            changed = self._broker.policies.revoke(self._target(on), role, member)
+            held = self._broker.policies.revoke(self._target(on), role, member)
         except StatusError as error:
             raise ConfigError(error.message) from error
-        return self._see_to(changed=changed)
+        self._wake()
+        return held
 
     def define_role(self, role: str, permissions: Collection[str]) -> None:
         """Say what a custom role grants; one that is not defined grants nothing.
@@ -88,7 +91,7 @@ class Iam:
         if unknown := sorted(set(permissions) - PERMISSIONS):
             raise ConfigError(f"permissions: {', '.join(unknown)}: no permission of Pub/Sub")
         self._broker.policies.define_role(role, permissions)
-        self._see_to(changed=True)
+        self._wake()
 
     def act_as(self, name: str) -> None:
         """From now on, callers that do not say who they are are this one.
@@ -112,9 +115,3 @@ class Iam:
             kinds = ", ".join(self._broker.tables)
             raise invalid("on", f"{name!r} must be projects/P or the full name of one of {kinds}")
         return find(self._broker.tables[kind], name, kind, field="on")
-
-    def _see_to(self, *, changed: bool) -> bool:
-        if changed and self._access.enforced:
-            self._access.recheck()
-            self._wake()
-        return changed

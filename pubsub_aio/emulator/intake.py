@@ -1,4 +1,7 @@
-"""What a topic makes of messages before it keeps them: first its transforms, then its schema."""
+"""What a topic makes of messages before it keeps them: first its transforms, then its schema.
+
+A schema is about what is kept: transforms may make messages fit it.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,11 @@ if TYPE_CHECKING:
 
 def taken_in(topic: Topic, bodies: list[bytes]) -> list[bytes]:
     """The messages, as the topic's schema lets them in."""
-    if topic.admit:
-        bodies = topic.admit(topic.config.schema_settings, bodies)
-    return bodies
+    if topic.admit is None:
+        return bodies
+    return [body for body in taken_in_transformed(topic, bodies) if body is not None]
 
 
-def taken_in_transformed(topic: Topic, made: Sequence[bytes | None]) -> list[bytes | None]:
-    """The same for what the topic's transforms made; none stands for a message they left out.
-
-    A schema is about what is kept: transforms may make messages fit it.
-    """
-    kept = iter(taken_in(topic, [body for body in made if body is not None]))
-    return [None if body is None else next(kept) for body in made]
+def taken_in_transformed(topic: Topic, made: Sequence[bytes | None]) -> Sequence[bytes | None]:
+    """The same for what the topic's transforms made; none stands for a message they left out."""
+    return topic.admit(topic.config.schema_settings, made) if topic.admit else made

@@ -93,6 +93,8 @@ class Service(Waking):
         self.store: _Store | None = None
         """What keeps what changes, if anything does."""
         self._faults = faults
+        if enforce_iam:
+            self.on_policies_changed = self.access.recheck
 
     @cached_property
     def access(self) -> Access:
@@ -177,8 +179,6 @@ class Service(Waking):
         if (config := _with_transforms(request)) is not None:
             await self.transforms.check(config)
         reply = HANDLERS[rpc.name](self.broker, request, self.clock.now())
-        if rpc.name == "SetIamPolicy" and self.enforce_iam:
-            self.access.recheck()
         return reply.SerializeToString() if reply else b""
 
     def admit(self, rpc: str, request: Message, principal: str | None) -> str:

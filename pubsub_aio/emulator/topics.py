@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pubsub_aio.emulator.snapshots import Snapshot
     from pubsub_aio.emulator.subscriptions import Subscription
 
+    Admit = Callable[[schema.SchemaSettings, Sequence[bytes | None]], list[bytes | None]]
+
 _IDS, _MOST_SERIALS = 10**16, 900
 """Ids of a topic begin with its serial number, and go on with microseconds of Unix time: a server
 that is started again, and knows nothing of the last one, gives no id twice. They fit 64 bits."""
@@ -32,7 +34,7 @@ class Topic:
         """Messages before this offset are saved, if somebody saves them."""
         self.first_id = _first_id(serial, now)
         """The id of the message at offset 0, had there been one."""
-        self.admit: Callable[[schema.SchemaSettings, list[bytes]], list[bytes]] | None = None
+        self.admit: Admit | None = None
         """Checks messages against the topic's schema, if it has one."""
         self.subscriptions: dict[str, Subscription] = {}
         self.snapshots: dict[str, Snapshot] = {}

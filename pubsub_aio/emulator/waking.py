@@ -50,6 +50,8 @@ class Waking:
         self.waiters: dict[Subscription, dict[Waiter, None]] = {}  # in the order they came
         self.on_change: Callable[[], None] = lambda: None
         """Called whenever something may have changed."""
+        self.on_policies_changed: Callable[[], None] = lambda: None
+        """Called when somebody may have lost a permission."""
         self.on_time_changed: Callable[[], None] = lambda: None
         """Called when the broker may want to be polled at another time than before."""
         self.on_push: Callable[[], None] = lambda: None
@@ -72,6 +74,9 @@ class Waking:
     def wake(self) -> None:
         """Wake those for whom something may have changed."""
         self.stir()
+        if self.broker.policies_changed:
+            self.broker.policies_changed = False
+            self.on_policies_changed()
         self.on_change()
         if self.broker.changed:
             for subscription in self.broker.changed:

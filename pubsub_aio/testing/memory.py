@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pubsub_aio.emulator.broker import STREAM_LIFE
 from pubsub_aio.emulator.clock import START
-from pubsub_aio.emulator.contents import PROJECT
 from pubsub_aio.emulator.journal import HISTORY
 from pubsub_aio.emulator.principals import OWNER
 from pubsub_aio.emulator.server import Emulator
 from pubsub_aio.emulator.service import DELIVERY_LAG
+from pubsub_aio.emulator.transforming import TIME_LIMIT
 from pubsub_aio.testing.loop import MAX_TIME, run
 from pubsub_aio.testing.transport import MemoryFront, MemoryTransport
 
@@ -68,6 +69,8 @@ class MemoryEmulator(Emulator):
         delivery_lag: Seconds between a publish and its delivery.
         start: What its clock shows at first, in seconds since 1970.
         instance: A number of 32 bits that is part of every ack id.
+        transform_timeout: Seconds that a transform's script may take for a message.
+        seed: A file of topics, subscriptions and schemas that are there from the start.
         enforce_iam: Whether callers need permissions.
         principal: Who the callers are; `owner` may do everything.
         quotas: What is refused, or slowed down, as being too much.
@@ -78,12 +81,14 @@ class MemoryEmulator(Emulator):
     def __init__(
         self,
         *,
-        project: str = PROJECT,
+        project: str | None = None,
         history: int = HISTORY,
         stream_life: float = STREAM_LIFE,
         delivery_lag: float = DELIVERY_LAG,
         start: float = START,
         instance: int = 1,
+        transform_timeout: float = TIME_LIMIT,
+        seed: str | os.PathLike[str] | None = None,
         enforce_iam: bool = False,
         principal: str = OWNER,
         quotas: Quotas | None = None,
@@ -95,6 +100,8 @@ class MemoryEmulator(Emulator):
             stream_life=stream_life,
             delivery_lag=delivery_lag,
             instance=instance,
+            transform_timeout=transform_timeout,
+            seed=seed,
             enforce_iam=enforce_iam,
             principal=principal,
             quotas=quotas,
@@ -145,7 +152,7 @@ class RunScenario(Protocol):
 def run_scenario(
     scenario: Callable[[MemoryEmulator], Coroutine[Any, Any, T]],
     *,
-    project: str = PROJECT,
+    project: str | None = None,
     max_time: float = MAX_TIME,
 ) -> T:
     """Run a coroutine function in virtual time, with an emulator of its own; returns its result.

@@ -6,7 +6,7 @@ others are older and which are newer, which is what a topic goes by that names i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 
 from pubsub_aio._wire import schema
@@ -249,8 +249,13 @@ class Schemas:
         if first and last and _number_of(first) > _number_of(last):
             raise invalid("schema_settings.last_revision_id", "is older than first_revision_id")
 
-    def admit(self, settings: schema.SchemaSettings, bodies: list[bytes]) -> list[bytes]:
-        """Messages to a topic, each with what it was checked against; refused if one is wrong."""
+    def admit(
+        self, settings: schema.SchemaSettings, bodies: Sequence[bytes | None]
+    ) -> list[bytes | None]:
+        """Messages to a topic, each with what it was checked against; refused if one is wrong.
+
+        None stands for a message that is not kept.
+        """
         if settings.schema == DELETED_SCHEMA:
             raise StatusError(
                 Code.NOT_FOUND,
@@ -261,8 +266,11 @@ class Schemas:
         if not allowed:
             raise invalid("messages", "the revisions that schema_settings allow are all deleted")
         tails = {each: _attributes(each, settings.encoding) for each in allowed}
-        admitted = []
+        admitted: list[bytes | None] = []
         for index, body in enumerate(bodies):
+            if body is None:
+                admitted.append(None)
+                continue
             data = schema.PubsubMessage.FromString(body).data
             revision = _fitting(allowed, settings.encoding, data, index)
             admitted.append(body + tails[revision])
