@@ -166,6 +166,13 @@ class Broker(Administration):
         failed = deliveries.modify(issued, offsets, float(seconds), now=now, refuse=refuse)
         return self._settled(subscription, ids, failed, now)
 
+    def count_stale(self, subscription: Subscription, ids: Sequence[str], *, now: float) -> int:
+        """How many of these ids hold no lease any more."""
+        if self.next_at <= now:
+            self.poll(now)
+        issued, offsets = ack_ids.decode(ids, subscription.uid)
+        return len(subscription.deliveries.leases.match(issued, offsets, NO_REFUSALS)[1])
+
     def leave_out(self, subscription: Subscription, ack_id: str, *, now: float) -> None:
         """A transform made nothing of what was taken: it is settled and never delivered."""
         if self.subscriptions.get(subscription.config.name) is subscription:

@@ -83,6 +83,7 @@ class Faults:
         self._find = find
         self._wake = wake
         self._front: Front | None = None
+        self._ending: StatusError | None = None
         self._calls: dict[str, list[_CallFault]] = {}
         self._stalls: dict[Stall, tuple[str | None, Direction, asyncio.Event]] = {}
         self._confirmations: dict[Subscription, list[str]] = {}
@@ -90,6 +91,10 @@ class Faults:
     def attach(self, front: Front) -> None:
         """Learn which port's connections can be cut."""
         self._front = front
+
+    def end(self, error: StatusError | None) -> None:
+        """Answer all calls with that error from now on; none lets them through again."""
+        self._ending = error
 
     # Calls
 
@@ -132,6 +137,8 @@ class Faults:
 
     def next_call(self, rpc: str) -> tuple[float, StatusError | None, bool]:
         """What is wrong with a call: a delay, an error, whether it takes effect all the same."""
+        if self._ending:
+            return 0.0, self._ending, False
         waiting = self._calls.get(rpc)
         if not waiting:
             return 0.0, None, False

@@ -19,6 +19,8 @@ log = logging.getLogger("pubsub_aio.emulator")
 PREFACE = b"PRI * HTTP/2.0"
 """How an HTTP/2 connection begins."""
 
+_LAST_ANSWERS = 0.02  # seconds in which answers that are on their way may still go out
+
 Connect = Callable[[Callable[[], asyncio.Protocol]], Awaitable[object]]
 
 
@@ -39,6 +41,7 @@ class Front:
         self._refusals: list[object] = []
         self._stalls: list[tuple[str, object]] = []
         self._servers: list[asyncio.Server] = []
+        self._closing = False
 
     async def listen(self, host: str, port: int) -> int:
         """Begin to accept on every address of the host; returns the port, the same for all."""
@@ -59,9 +62,12 @@ class Front:
         return port
 
     async def close(self) -> None:
-        """Stop accepting and end every connection."""
+        """Stop accepting and end every connection, after what is being answered."""
+        self._closing = True
         for server in self._servers:
             server.close()
+        self.stall("requests")
+        await asyncio.sleep(_LAST_ANSWERS)
         for connection in list(self.connections):
             connection.close()
         for _ in range(50):  # a client that does not read must not hold us up
@@ -73,6 +79,11 @@ class Front:
         await asyncio.gather(*self.tasks, return_exceptions=True)
         for server in self._servers:
             await server.wait_closed()
+
+    @property
+    def closing(self) -> bool:
+        """Whether it is being closed, so that connections fail."""
+        return self._closing
 
     # Faults
 
@@ -201,7 +212,8 @@ class Connection(asyncio.Protocol):
         try:
             await connect(lambda: _Pipe(self))
         except Exception:  # whatever it is, the client must not be left waiting
-            log.exception("a connection could not be served")
+            if not self._front.closing:
+                log.exception("a connection could not be served")
             self.abort()
         self._client.pause("the pipe is being laid", paused=False)
 

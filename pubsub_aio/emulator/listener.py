@@ -46,12 +46,16 @@ class Listener:
         return await self.front.listen(host, port)
 
     async def stop(self) -> None:
-        """End every call and connection; streams are expected to have ended."""
+        """End every connection; calls and streams are expected to have ended.
+
+        Connections go first: a gRPC server that stops would answer CANCELLED to what comes last,
+        and clients take that for their own doing.
+        """
         async with contextlib.AsyncExitStack() as closing:  # all of it, whatever happens
             if self._http:
                 closing.push_async_callback(self._http.close)
-            closing.push_async_callback(self.front.close)
-            await self._grpc.stop(grace=0.1)
+            closing.push_async_callback(self._grpc.stop, 0.1)
+            await self.front.close()
 
     async def _to_grpc(self, protocol: Callable[[], asyncio.Protocol]) -> None:
         loop = asyncio.get_running_loop()

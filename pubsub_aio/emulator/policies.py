@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakKeyDictionary
 
 from pubsub_aio._wire import schema
+from pubsub_aio.emulator.principals import check_member
 from pubsub_aio.emulator.status import Code, StatusError, invalid
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ NEVER_SET = b"\x00\x20\x01"
 CONDITIONS = 3
 """The version of policies that may have conditions."""
 
+_ROLE = re.compile(r"((projects|organizations)/[^/\s]+/)?roles/[A-Za-z0-9_.]+")
 _VERSIONS = (0, 1, CONDITIONS)
 _FIELDS = ("bindings", "etag", "version", "audit_configs")
 
@@ -164,8 +167,22 @@ def _check_bindings(policy: schema.Policy) -> None:
             raise invalid(f"{field}.role", "must be given")
         if not binding.members or not all(binding.members):
             raise invalid(f"{field}.members", "at least one is needed, and none may be empty")
+        _check_role(binding.role, field=f"{field}.role")
+        for member in binding.members:
+            check_member(member, field=f"{field}.members")
     if _has_conditions(policy) and policy.version != CONDITIONS:
         raise invalid("policy.version", f"must be {CONDITIONS} if a binding has a condition")
+
+
+def _check_role(role: str, *, field: str) -> None:
+    """Refuse what cannot be a role, and roles of Pub/Sub that there are not."""
+    from pubsub_aio.emulator.roles import ROLES  # only now: most emulators have no policies
+
+    if not _ROLE.fullmatch(role):
+        raise invalid(field, f"{role[:80]!r} must be roles/R or projects/P/roles/R")
+    if role.startswith("roles/pubsub.") and role not in ROLES:
+        known = ", ".join(name for name in ROLES if name.startswith("roles/pubsub."))
+        raise invalid(field, f"{role[:80]!r} is no role of Pub/Sub; there are {known}")
 
 
 def _has_conditions(policy: schema.Policy) -> bool:

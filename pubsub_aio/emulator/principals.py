@@ -20,7 +20,8 @@ EVERYBODY, EVERYBODY_KNOWN = "allUsers", "allAuthenticatedUsers"
 _ADDRESS = r"[^\s@,:]+@[^\s@,:]+"
 _SOMEBODY = rf"(user|serviceAccount|group):{_ADDRESS}|principal(Set)?://[^\s,]+"
 _PRINCIPAL = rf"{OWNER}|{ANONYMOUS}|{_SOMEBODY}"
-_MEMBER = rf"{EVERYBODY}|{EVERYBODY_KNOWN}|{_SOMEBODY}|domain:[^\s@,:]+|deleted:\S+"
+_OF_A_PROJECT = r"project(Owner|Editor|Viewer):[^\s@,]+"
+_MEMBER = rf"{EVERYBODY}|{EVERYBODY_KNOWN}|{_SOMEBODY}|{_OF_A_PROJECT}|domain:[^\s@,:]+|deleted:\S+"
 _LONGEST = 512
 
 

@@ -7,7 +7,7 @@ import json
 import logging
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from google.protobuf import json_format
 from google.protobuf.message import Message
@@ -19,6 +19,8 @@ from pubsub_aio.emulator.service import fault_in_emulator
 from pubsub_aio.emulator.status import Code, StatusError, invalid
 
 if TYPE_CHECKING:
+    from google.protobuf.descriptor import Descriptor
+
     from pubsub_aio.emulator.service import Service
 
     # Deeper levels are protobuf's to check.
@@ -51,6 +53,7 @@ _SYSTEM = re.compile(
     r"|upload_protocol|uploadType"
 )
 
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]*={0,2}")
 _PUBLISHED = {"data", "attributes", "orderingKey"}
 
 
@@ -169,9 +172,26 @@ def _fill(request: Message, fields: dict[str, Json]) -> None:
         # Either spelling of a field's name is accepted; protobuf knows one.
         fields["updateMask"] = re.sub(r"_([a-z])", lambda found: found[1].upper(), mask)
     try:
+        _check_base64(fields, cast("Descriptor", request.DESCRIPTOR))
         json_format.ParseDict(fields, request, descriptor_pool=schema.pool)
     except (json_format.ParseError, RecursionError) as error:
         raise invalid("body", str(error)) from error
+
+
+def _check_base64(fields: Mapping[str, Json], kind: Descriptor, path: str = "") -> None:
+    """Refuse bytes that are not base64, at any depth: protobuf passes over what is wrong there."""
+    for name, value in fields.items():
+        field = kind.fields_by_camelcase_name.get(name) or kind.fields_by_name.get(name)
+        if field is None:
+            continue
+        many = isinstance(value, list)
+        for index, one in enumerate(value if isinstance(value, list) else [value]):
+            where = f"{path}{name}[{index}]" if many else f"{path}{name}"
+            if field.type == field.TYPE_BYTES and isinstance(one, str):
+                if not _BASE64.fullmatch(one) or len(one.rstrip("=")) % 4 == 1:
+                    raise invalid(where, f"{one[:40]!r} is not base64")
+            elif field.message_type and isinstance(one, dict):
+                _check_base64(one, field.message_type, f"{where}.")
 
 
 def _fill_publish(request: schema.PublishRequest, fields: dict[str, Json]) -> bool:

@@ -28,6 +28,7 @@ from pubsub_aio.emulator.service import DELIVERY_LAG, Service
 from pubsub_aio.emulator.status import Code, StatusError
 from pubsub_aio.emulator.tokens import Tokens
 from pubsub_aio.emulator.transforming import TIME_LIMIT, Transforms
+from pubsub_aio.errors import ConfigError
 
 if TYPE_CHECKING:
     from pubsub_aio.emulator.front import Front
@@ -91,6 +92,9 @@ class Emulator(Contents):
         principal: str = OWNER,
         quotas: Quotas | None = None,
     ) -> None:
+        _check_seconds(stream_life=stream_life, transform_timeout=transform_timeout)
+        if not (isinstance(port, int) and 0 <= port <= 65_535):
+            raise ConfigError(f"port must be a number from 0 to 65535, not {port!r}")
         clock = clock or SystemClock()
         broker = Broker(
             instance=secrets.randbits(32) if instance is None else instance,
@@ -105,7 +109,7 @@ class Emulator(Contents):
             self.faults,
             transforms,
             enforce_iam=enforce_iam,
-            limits=_limits(quotas) if quotas else None,
+            limits=None if quotas is None else _limits(quotas),
             delivery_lag=delivery_lag,
         )
         super().__init__(broker, service, transforms, clock=clock, project=project or PROJECT)
@@ -137,6 +141,7 @@ class Emulator(Contents):
     # Life
 
     async def __aenter__(self) -> Self:
+        self.faults.end(None)
         await self._open_store()
         try:
             if self._seed is not None:
@@ -159,6 +164,7 @@ class Emulator(Contents):
     ) -> None:
         self.faults.clear()
         stopping = StatusError(Code.UNAVAILABLE, "the emulator is stopping")
+        self.faults.end(stopping)
         for subscription in self._broker.subscriptions.values():
             subscription.end_streams(stopping)
             self._broker.changed[subscription] = None
@@ -309,8 +315,17 @@ class Emulator(Contents):
 
 def _limits(quotas: Quotas) -> Limits:
     from pubsub_aio.emulator.limits import Limits
+    from pubsub_aio.emulator.quotas import Quotas
 
+    if not isinstance(quotas, Quotas):
+        raise ConfigError(f"quotas must be Quotas(...), not {quotas!r}")
     return Limits(quotas)
+
+
+def _check_seconds(**given: float) -> None:
+    for name, seconds in given.items():
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+            raise ConfigError(f"{name} must be a number of seconds above 0, not {seconds!r}")
 
 
 def _is_loopback(host: str) -> bool:

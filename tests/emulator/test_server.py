@@ -11,6 +11,7 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -27,6 +28,7 @@ from google.pubsub_v1 import (
     Topic,
 )
 
+from pubsub_aio import ConfigError
 from pubsub_aio.emulator import Emulator, EmulatorThread, VirtualClock
 from tests.emulator.conformance.rest import Rest
 
@@ -362,3 +364,44 @@ async def test_a_server_that_is_started_again_gives_no_id_twice() -> None:
 
     assert len({*ids}) == len(ids)
     assert max(ids) < 2**63
+
+
+async def test_calls_while_it_stops_are_answered_or_unavailable() -> None:
+    answers: set[grpc.StatusCode] = set()
+    emulator = Emulator()
+    await emulator.__aenter__()
+    emulator.create_topic("orders")
+    topic = f"projects/{emulator.project}/topics/orders"
+
+    async def publish_on() -> None:
+        async with grpc.aio.insecure_channel(emulator.address) as channel:
+            while grpc.StatusCode.UNAVAILABLE not in answers:
+                try:
+                    await publish(channel, topic, b"tea")
+                    answers.add(grpc.StatusCode.OK)
+                except grpc.aio.AioRpcError as error:
+                    answers.add(error.code())
+
+    async with asyncio.timeout(WITHIN), asyncio.TaskGroup() as tasks:
+        for _ in range(20):
+            tasks.create_task(publish_on())
+        await emulator.until(lambda: grpc.StatusCode.OK in answers)
+        await emulator.__aexit__(None, None, None)
+
+    assert answers == {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "naming"),
+    [
+        ({"stream_life": 0}, "stream_life"),
+        ({"stream_life": "x"}, "stream_life"),
+        ({"transform_timeout": -1}, "transform_timeout"),
+        ({"quotas": {"open_streams": 5}}, "quotas"),
+        ({"port": "x"}, "port"),
+        ({"port": 99_999}, "port"),
+    ],
+)
+def test_arguments_that_cannot_be_are_refused(arguments: dict[str, Any], naming: str) -> None:
+    with pytest.raises(ConfigError, match=naming):
+        Emulator(**arguments)

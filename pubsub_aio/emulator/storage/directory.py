@@ -17,6 +17,7 @@ _MARK = "pubsub-aio-emulator.json"
 _LOCK = "lock"
 _PREFIX, _SUFFIX = "log-", ".bin"
 _NEW = ".new"
+_NO_MATTER = {_LOCK, _MARK + _NEW, "lost+found", ".gitignore"}
 
 _sync_data = getattr(os, "fdatasync", os.fsync)  # elsewhere than on Linux there is only fsync
 
@@ -32,6 +33,8 @@ class DataDirectory:
         self.path = path
         self._lock: IO[bytes] | None = None
         self._log: IO[bytes] | None = None
+        self._begun = False
+        """Whether there must be a log."""
 
     def open(self) -> None:
         """Make it ours until `close`.
@@ -55,18 +58,26 @@ class DataDirectory:
             ) from error
         try:
             if not (self.path / _MARK).exists():
-                mark = {"what": "data of a Pub/Sub emulator, see pubsub-aio", "format": FORMAT}
-                self._write_whole(self.path / _MARK, [json.dumps(mark).encode()])
+                self._write_mark(begun=False)
         except OSError as error:
             self.close()
             raise self._unusable(error) from error
+        if self._begun and not self.numbers():
+            self.close()
+            raise self.damaged(self.name(1), "it is missing, and so are those after it")
+
+    def _write_mark(self, *, begun: bool) -> None:
+        what = "data of a Pub/Sub emulator, see pubsub-aio"
+        mark = json.dumps({"what": what, "format": FORMAT, "begun": begun})
+        self._write_whole(self.path / _MARK, [mark.encode()])
+        self._begun = begun
 
     def _check_mark(self) -> None:
         """Refuse a directory that is not an emulator's, or of another version."""
         try:
             text = (self.path / _MARK).read_bytes()
         except FileNotFoundError:
-            others = sorted({entry.name for entry in self.path.iterdir()} - {_LOCK, _MARK + _NEW})
+            others = sorted({entry.name for entry in self.path.iterdir()} - _NO_MATTER)
             if others:
                 raise DataDirectoryError(
                     f"{self.path} is not an emulator's data directory, there is {others[0]!r} in "
@@ -74,8 +85,9 @@ class DataDirectory:
                 ) from None
             return
         try:
-            found = json.loads(text)["format"]
-        except (ValueError, KeyError, TypeError):
+            mark = json.loads(text)
+            found, self._begun = mark["format"], bool(mark.get("begun"))
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise self.damaged(_MARK, "it cannot be read") from None
         if found != FORMAT:
             raise DataDirectoryError(
@@ -84,6 +96,8 @@ class DataDirectory:
             )
 
     def _unusable(self, error: OSError) -> DataDirectoryError:
+        if isinstance(error, FileExistsError | NotADirectoryError):
+            return DataDirectoryError(f"{self.path} is not a directory, nor can it be made one")
         return DataDirectoryError(f"{self.path} cannot be used: {error.strerror or error}")
 
     def damaged(self, name: str, what: str) -> DataDirectoryError:
@@ -118,6 +132,8 @@ class DataDirectory:
         self._end_log()
         path = self.path / self.name(number)
         self._write_whole(path, parts)
+        if not self._begun:
+            self._write_mark(begun=True)
         self._log = path.open("ab", buffering=0)
 
     def append(self, parts: list[bytes]) -> None:

@@ -1,5 +1,6 @@
 """Exactly-once delivery: confirmed acks, and old ack ids refused."""
 
+import grpc
 import pytest
 from google.api_core.exceptions import InvalidArgument
 from google.pubsub_v1 import (
@@ -8,11 +9,13 @@ from google.pubsub_v1 import (
     PubsubMessage,
     ReceivedMessage,
     StreamingPullResponse,
+    SubscriberClient,
     Subscription,
     UpdateSubscriptionRequest,
 )
+from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
-from tests.emulator.conformance.marks import google_falls_short
+from tests.emulator.conformance.marks import embedded_only, google_falls_short
 from tests.emulator.conformance.servers import Server, texts
 from tests.emulator.conformance.streams import Stream
 
@@ -133,6 +136,30 @@ def test_eod_unary_stale_ack_is_refused_with_error_info(server: Server) -> None:
     assert caught.value.domain == "pubsub.googleapis.com"
     assert caught.value.metadata == {stale.ack_id: PERMANENT}
     server.acknowledge(subscription, fresh)
+
+
+@embedded_only("how many ids it names is not documented")
+@pytest.mark.parametrize("rpc", ["acknowledge", "modify_ack_deadline"])
+def test_eod_many_stale_ids_are_refused_whatever_trailers_a_client_takes(
+    server: Server, rpc: str
+) -> None:
+    subscription, stale = deliver(server, *map(str, range(300)))
+    server.nack(subscription, *stale[:200])
+    ids = [delivery.ack_id for delivery in stale]
+    address = server.address
+    with grpc.insecure_channel(address) as channel:  # as Google's client has it by default
+        plain = SubscriberClient(transport=SubscriberGrpcTransport(channel=channel))
+        request = {"subscription": subscription, "ack_ids": ids}
+        more = {} if rpc == "acknowledge" else {"ack_deadline_seconds": 600}
+        with pytest.raises(InvalidArgument, match="send fewer"):
+            getattr(plain, rpc)({**request, **more}, retry=None)
+        with pytest.raises(InvalidArgument) as caught:
+            getattr(plain, rpc)({**request, **more, "ack_ids": ids[120:]}, retry=None)
+
+    assert caught.value.metadata == dict.fromkeys(ids[120:200], PERMANENT)
+    if rpc == "acknowledge":  # the hundred that were good, and not before
+        server.let_time_pass(11)
+        assert len(server.receive(subscription, 200)) == 200
 
 
 def test_eod_unary_stale_modack_is_refused_with_error_info(server: Server) -> None:

@@ -179,6 +179,9 @@ def test_set_needs_a_policy(server: Server) -> None:
         ({"members": [ANN]}, "policy.bindings[1].role"),
         ({"role": VIEWER}, "policy.bindings[1].members"),
         ({"role": VIEWER, "members": [ANN, ""]}, "policy.bindings[1].members"),
+        ({"role": VIEWER, "members": ["ann@example.com"]}, "user:EMAIL"),
+        ({"role": "publisher", "members": [ANN]}, "roles/R"),
+        ({"role": "roles/pubsub.publishr", "members": [ANN]}, "roles/pubsub.publisher"),
     ],
 )
 def test_binding_needs_a_role_and_members(

@@ -200,6 +200,28 @@ def test_rest_errors_have_google_shape(
     assert isinstance(error["message"], str)
 
 
+@pytest.mark.parametrize("data", ["one tea, please", "!!!", "YWJjZ"])
+def test_rest_data_that_is_not_base64_is_invalid_argument(
+    server: Server, rest: Rest, data: str
+) -> None:
+    topic = server.create_topic()
+    response = rest.post(f"{topic}:publish", {"messages": [{"data": "YQ=="}, {"data": data}]})
+    error = response.body["error"]
+
+    assert isinstance(error, dict)
+    assert (error["code"], error["status"]) == (400, "INVALID_ARGUMENT")
+    if server.kind == "embedded":
+        assert "messages[1].data" in str(error["message"])
+
+
+@pytest.mark.parametrize("data", ["/+8=", "_-8=", "/+8", "_-8"])
+def test_rest_data_is_base64_of_either_alphabet(server: Server, rest: Rest, data: str) -> None:
+    topic, subscription = server.create_pair()
+    rest.post(f"{topic}:publish", {"messages": [{"data": data}]})
+
+    assert server.receive(subscription, 1)[0].message.data == b"\xff\xef"
+
+
 def test_rest_failed_precondition_is_400(server: Server, rest: Rest) -> None:
     _, one = server.create_pair()
     _, other = server.create_pair()

@@ -126,7 +126,10 @@ def test_a_file_is_no_directory(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("all of it")
 
-    with pytest.raises(DataDirectoryError, match="cannot be used"), EmulatorThread(data_dir=file):
+    with (
+        pytest.raises(DataDirectoryError, match="is not a directory"),
+        EmulatorThread(data_dir=file),
+    ):
         pass
     assert file.read_text() == "all of it"
 
@@ -182,6 +185,24 @@ def test_a_change_in_the_latest_file_is_damage(used: Path) -> None:
     flip(logs(used)[-1])
 
     refused(used, naming="is damaged: byte")
+
+
+def test_a_directory_without_its_log_is_damage(used: Path) -> None:
+    for path in logs(used):
+        path.unlink()
+
+    refused(used, naming="log-0000000001.bin is damaged: it is missing")
+
+
+def test_a_start_that_was_killed_before_it_began_a_log_is_no_damage(used: Path) -> None:
+    for path in logs(used):
+        path.unlink()
+    mark = json.loads((used / MARK).read_text())
+    (used / MARK).write_text(json.dumps({**mark, "begun": False}))
+    (used / "lost+found").mkdir()
+
+    with EmulatorThread(data_dir=used) as emulator:
+        emulator.create_topic("orders")
 
 
 def test_an_empty_latest_file_is_damage(used: Path) -> None:
