@@ -108,7 +108,9 @@ def _port(text: str) -> int:
 def _quota(text: str) -> tuple[str, float]:
     from pubsub_aio.emulator import Quotas
 
-    name, _, number = text.partition("=")
+    name, given, number = text.partition("=")
+    if not given:
+        raise argparse.ArgumentTypeError(f"{text!r} must be NAME=NUMBER")
     name = name.replace("-", "_")
     known = [field.name for field in dataclasses.fields(Quotas)]
     if name not in known:
@@ -135,6 +137,8 @@ async def _run(options: argparse.Namespace) -> int:
             say(f"export {_HOST}={emulator.address}")
             if options.data_dir:
                 say(f"everything is kept in {options.data_dir}")
+            if options.enforce_iam:
+                say(f"callers without the header x-emulator-principal are {options.principal}")
             await stop.wait()
     except OSError as error:
         reason = error.strerror or error
@@ -198,6 +202,7 @@ def _export(options: argparse.Namespace) -> int:
     from pubsub_aio.emulator import export_seed
 
     address = options.address or os.environ.get(_HOST)
+    address = (address or "").removeprefix("http://").rstrip("/")
     if not address:
         say(f"no emulator is named: give its --address HOST:PORT, or set {_HOST}")
         return 1
@@ -211,12 +216,15 @@ def _export(options: argparse.Namespace) -> int:
     if not export.count:
         say(f"{address} has nothing in project {project}: is it the right one?")
         return 1
-    if options.output is None:
-        print(export.text, end="")
-        return 0
     try:
-        options.output.write_text(export.text, encoding="utf-8")
+        if options.output is None:
+            print(export.text, end="", flush=True)
+        else:
+            options.output.write_text(export.text, encoding="utf-8")
+    except BrokenPipeError:
+        raise
     except OSError as error:
-        say(f"cannot write {options.output}: {error.strerror or error}; choose another with -o")
+        where = options.output or "to standard output"
+        say(f"cannot write {where}: {error.strerror or error}; choose another place with -o")
         return 1
     return 0

@@ -66,6 +66,8 @@ class Ledger:
         self._broker = broker
         self._changes: Changes = broker.save_changes()
         self._full = full
+        self.left_out = 0
+        """Bytes at the end of the log that were not written to their end, as at a kill."""
         self._latest = Segment(0)
         self._full_at = full
         self._frames = 0
@@ -106,7 +108,9 @@ class Ledger:
 
     def _read_latest(self, number: int, file: Callable[[int], bytes], life: Life) -> Segment:
         """Read the file that says what there is."""
-        frames, length = _frames_of(number, file(number))
+        data = file(number)
+        frames, length = _frames_of(number, data)
+        self.left_out = len(data) - length
         changes = [_parsed(number, frame) for frame in frames]
         if not changes or not changes[0].whole:
             raise DamagedFileError(number, "its beginning is missing")

@@ -76,6 +76,12 @@ class Store:
             needless = self._ledger.read(directory.numbers(), directory.read, now=self._clock.now())
         except DamagedFileError as error:
             raise directory.damaged(directory.name(error.number), str(error)) from error
+        if left_out := self._ledger.left_out:
+            log.warning(
+                "%s: %d bytes at the end were not written to their end, and are left out",
+                directory.path,
+                left_out,
+            )
         for number in needless:  # it was let go of, and then there was no time to delete it
             directory.remove(number)
 
