@@ -225,6 +225,6 @@ def _export(options: argparse.Namespace) -> int:
         raise
     except OSError as error:
         where = options.output or "to standard output"
-        say(f"cannot write {where}: {error.strerror or error}; choose another place with -o")
+        say(f"cannot write {where}: {error.strerror or error}; choose another with -o")
         return 1
     return 0
