@@ -25,6 +25,7 @@ from pubsub_aio.emulator.subscriptions import Stream, Subscription, detached, no
 from pubsub_aio.emulator.topics import Topic
 
 _TRIM_BYTES = 4 * 1024 * 1024
+_IDS_AT_ONCE = 1 << 20
 
 
 class Administration(Catalogue):
@@ -49,10 +50,10 @@ class Administration(Catalogue):
         """After something happened to a subscription: see to the consequences."""
         next_at = subscription.poll(now)
         deliveries = subscription.deliveries
-        if deliveries.progress.touched:
-            self._mark_traffic(subscription)
         if deliveries.dead:
             self._forward_dead(subscription, now)
+        if deliveries.progress.touched:
+            self._mark_traffic(subscription)
         if deliveries.progress.freed or deliveries.leases.released_bytes > _TRIM_BYTES:
             deliveries.progress.freed = False
             deliveries.leases.released_bytes = 0
@@ -143,7 +144,7 @@ class Administration(Catalogue):
             resources.show_retention(subscription.config, changed)
             self._settle(subscription, now)
         self._alarms.set(topic, topic.poll(now))
-        self._mark(topic)
+        self._mark(topic, *topic.subscriptions.values())
         return changed
 
     def delete_topic(self, name: str, *, now: float) -> None:
@@ -167,10 +168,17 @@ class Administration(Catalogue):
         first_id = topic.publish(bodies, now=now)
         if topic.retention:
             self._alarms.set(topic, now + topic.retention)
+        self._note_ids(topic)
         if topic.log.first < topic.log.next:
             self._mark_traffic(topic)
         self.changed.update(dict.fromkeys(topic.subscriptions.values()))
         return first_id
+
+    def _note_ids(self, topic: Topic) -> None:
+        """See to it that no id is given again in another life: many are set aside at once."""
+        if self.changes is not None and topic.next_id > topic.ids_to:
+            topic.ids_to = topic.next_id + _IDS_AT_ONCE
+            self._mark(topic)
 
     def publish_some(self, name: str, bodies: Sequence[bytes | None], *, now: float) -> int:
         """The same for messages of which some, the none, are not kept but get their ids."""
@@ -181,6 +189,7 @@ class Administration(Catalogue):
                 self.publish(name, [body for body in run if body is not None], now=now)
             else:
                 topic.use_up_ids(len(list(run)))
+                self._note_ids(topic)
         return first_id
 
     # Schemas; whatever touches nothing else is done by `schemas`

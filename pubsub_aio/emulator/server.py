@@ -187,6 +187,8 @@ class Emulator(Contents):
             return
         if self._store:
             raise RuntimeError("an emulator with a data_dir starts once: make another")
+        if self._broker.serial:
+            raise RuntimeError("with a data_dir, nothing can be created before the emulator starts")
         # Only now: it takes its time to import.
         from pubsub_aio.emulator.storage.store import Store
 

@@ -158,9 +158,10 @@ class Service(Waking):
         if self.store is None or rpc.name in _CHANGE_NOTHING:
             return await self._answer(rpc, data, patience, principal)
         self.store.check()
-        reply = await self._answer(rpc, data, patience, principal)
-        await self.store.saved()
-        return reply
+        try:
+            return await self._answer(rpc, data, patience, principal)
+        finally:  # a refusal, too, may rest on what is not on disk yet
+            await self.store.saved()
 
     async def _answer(self, rpc: Rpc, data: bytes, patience: float, principal: str | None) -> bytes:
         records.check_request_size(data)

@@ -186,7 +186,7 @@ class StreamSession:
         """Carry out a request, and confirm it where that was asked for."""
         confirmation = self._heed(stream, request)
         if confirmation and stream.subscription.config.enable_exactly_once_delivery:
-            if self._service.store:
+            if self._service.store and request.ack_ids:
                 await self._service.store.saved()
             self._replies.append(confirmation + _properties(stream))
 

@@ -34,6 +34,8 @@ class Topic:
         """Messages before this offset are saved, if somebody saves them."""
         self.first_id = _first_id(serial, now)
         """The id of the message at offset 0, had there been one."""
+        self.ids_to = 0
+        """No id from this one on was given, as far as is saved."""
         self.admit: Admit | None = None
         """Checks messages against the topic's schema, if it has one."""
         self.subscriptions: dict[str, Subscription] = {}
@@ -41,14 +43,12 @@ class Topic:
         self._journal = journal
         self._time = 0.0
 
-    def go_on(self, log: TopicLog, *, first_id: int, now: float) -> None:
-        """Take over the messages of an earlier life, and give no id of it again.
-
-        More messages may have had ids than are known now, but not more than microseconds passed.
-        """
+    def go_on(self, log: TopicLog, *, ids_to: int, now: float) -> None:
+        """Take over the messages of an earlier life, which gave no id from `ids_to` on."""
         self.log = log
         self.saved = log.next
-        self.first_id = max(first_id, _first_id(self.serial, now) - log.next)
+        self.first_id = max(ids_to, _first_id(self.serial, now)) - log.next
+        self.ids_to = self.next_id
         self._time = log.time(log.next - 1) if log.first < log.next else 0.0
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pubsub_aio.emulator.progress import WHOLE
@@ -74,15 +74,28 @@ def messages(topic: Topic, start: int, stop: int) -> Iterator[Saved]:
     start = max(start, topic.log.first)
     saved, portion, size = *_portion(topic, start), 0
     for records, times in topic.log.parts(start, stop):
-        portion.records.extend(records)
-        portion.times.extend(times)
-        start += len(records)
-        size += sum(map(len, records))
-        if size > PORTION and start < stop:
-            yield saved
-            saved, portion, size = *_portion(topic, start), 0
+        for begin, end in _by_size(records):
+            portion.records.extend(records[begin:end])
+            portion.times.extend(times[begin:end])
+            start += end - begin
+            size += sum(map(len, records[begin:end]))
+            if size > PORTION and start < stop:
+                yield saved
+                saved, portion, size = *_portion(topic, start), 0
     if portion.records:
         yield saved
+
+
+def _by_size(records: Sequence[bytes]) -> Iterator[tuple[int, int]]:
+    """Where to cut records so that no piece is large, unless one record is."""
+    begin = size = 0
+    if sum(map(len, records)) > PORTION:
+        for at, record in enumerate(records):
+            if size and size + len(record) > PORTION:
+                yield begin, at
+                begin, size = at, 0
+            size += len(record)
+    yield begin, len(records)
 
 
 def _portion(topic: Topic, start: int) -> tuple[Saved, SavedMessages]:
@@ -130,7 +143,7 @@ def _add(saved: Saved, broker: Broker, resource: Resource) -> None:
 def _topic(broker: Broker, topic: Topic) -> SavedTopic:
     return SavedTopic(
         serial=topic.serial,
-        first_id=topic.first_id,
+        ids_to=topic.ids_to,
         deleted=broker.topics.get(topic.config.name) is not topic,
         config=topic.config,
         policy=broker.policies.kept(topic),

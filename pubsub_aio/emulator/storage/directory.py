@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -33,8 +34,10 @@ class DataDirectory:
         self.path = path
         self._lock: IO[bytes] | None = None
         self._log: IO[bytes] | None = None
-        self._begun = False
-        """Whether there must be a log."""
+        self._latest = 0
+        """The file that must be there; zero for none."""
+        self.ended_at: int | None = None
+        """How long it was when it was ended; none if it was not."""
 
     def open(self) -> None:
         """Make it ours until `close`.
@@ -58,19 +61,19 @@ class DataDirectory:
             ) from error
         try:
             if not (self.path / _MARK).exists():
-                self._write_mark(begun=False)
+                self._write_mark(0)
         except OSError as error:
             self.close()
             raise self._unusable(error) from error
-        if self._begun and not self.numbers():
+        if self._latest > max(self.numbers(), default=0):
             self.close()
-            raise self.damaged(self.name(1), "it is missing, and so are those after it")
+            raise self.damaged(self.name(self._latest), "it is missing")
 
-    def _write_mark(self, *, begun: bool) -> None:
+    def _write_mark(self, latest: int, *, ended_at: int | None = None) -> None:
         what = "data of a Pub/Sub emulator, see pubsub-aio"
-        mark = json.dumps({"what": what, "format": FORMAT, "begun": begun})
-        self._write_whole(self.path / _MARK, [mark.encode()])
-        self._begun = begun
+        mark = {"what": what, "format": FORMAT, "latest": latest, "ended_at": ended_at}
+        self._write_whole(self.path / _MARK, [json.dumps(mark).encode()])
+        self._latest = latest
 
     def _check_mark(self) -> None:
         """Refuse a directory that is not an emulator's, or of another version."""
@@ -86,7 +89,8 @@ class DataDirectory:
             return
         try:
             mark = json.loads(text)
-            found, self._begun = mark["format"], bool(mark.get("begun"))
+            found = mark["format"]
+            self._latest, self.ended_at = int(mark.get("latest", 0)), mark.get("ended_at")
         except (ValueError, KeyError, TypeError, AttributeError):
             raise self.damaged(_MARK, "it cannot be read") from None
         if found != FORMAT:
@@ -132,8 +136,7 @@ class DataDirectory:
         self._end_log()
         path = self.path / self.name(number)
         self._write_whole(path, parts)
-        if not self._begun:
-            self._write_mark(begun=True)
+        self._write_mark(number)
         self._log = path.open("ab", buffering=0)
 
     def append(self, parts: list[bytes]) -> None:
@@ -142,6 +145,10 @@ class DataDirectory:
             raise OSError("no file was begun")
         _write(self._log, parts)
         _sync_data(self._log.fileno())
+
+    def end(self, length: int) -> None:
+        """Note that nothing more is written to the latest file, and how long it is."""
+        self._write_mark(self._latest, ended_at=length)
 
     def remove(self, number: int) -> None:
         """Delete a file of the log that nothing refers to."""
@@ -162,10 +169,15 @@ class DataDirectory:
     def _write_whole(self, path: Path, parts: list[bytes]) -> None:
         """A file that is there with all of it or not at all, whatever happens."""
         new = path.with_name(path.name + _NEW)
-        with new.open("wb", buffering=0) as file:
-            _write(file, parts)
-            os.fsync(file.fileno())
-        new.replace(path)
+        try:
+            with new.open("wb", buffering=0) as file:
+                _write(file, parts)
+                os.fsync(file.fileno())
+            new.replace(path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                new.unlink()
+            raise
         if os.name == "posix":  # elsewhere a directory cannot be opened, and need not be
             folder = os.open(self.path, os.O_RDONLY)
             try:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 _MAGIC = b"\xabPSL"
 _HEADER = struct.Struct("<4sIIII")
+_LOOK_AT_MOST = 1 << 32  # bytes
 _SEED = struct.Struct("<QII")
 
 
@@ -76,11 +77,14 @@ def _frame(view: memoryview, position: int, file: int) -> tuple[int, int, memory
 
 def _goes_on(data: bytes, position: int, file: int, number: int) -> bool:
     """Whether a later batch follows: then the frame of that number had been written to its end."""
-    view = memoryview(data)
-    while (position := data.find(_MAGIC, position)) >= 0:
-        later = _frame(view, position, file)
-        if later is not None and later[0] > number:
-            return True
+    view, looked = memoryview(data), 0
+    while 0 <= (position := data.find(_MAGIC, position)) <= len(data) - _HEADER.size:
+        _, first, _, length, _ = _HEADER.unpack_from(data, position)
+        if first > number:
+            looked += length
+            # What looks like a great many frames was made so: rather too careful than too late.
+            if looked > _LOOK_AT_MOST or _frame(view, position, file) is not None:
+                return True
         position += 1
     return False
 

@@ -80,7 +80,12 @@ class Ledger:
     # Reading
 
     def read(
-        self, numbers: Sequence[int], file: Callable[[int], bytes], *, now: float
+        self,
+        numbers: Sequence[int],
+        file: Callable[[int], bytes],
+        *,
+        now: float,
+        ended_at: int | None = None,
     ) -> list[int]:
         """Let the broker go on where the log ends.
 
@@ -88,6 +93,7 @@ class Ledger:
             numbers: The files that are there, the oldest first.
             file: Reads one.
             now: The time.
+            ended_at: How long the last one is, if it was ended; none if it was killed.
 
         Returns:
             The files that are needed no more.
@@ -97,12 +103,16 @@ class Ledger:
         """
         if not numbers:
             return []
-        life = Life()
+        life = Life(ended=ended_at is not None)
         self._latest = self._read_latest(numbers[-1], file, life)
+        if ended_at not in (None, self._latest.length):
+            what = f"byte {self._latest.length} is wrong, or one after it"
+            raise DamagedFileError(numbers[-1], what)
         for number, length in life.segments.items():
             self._older.append(self._read_older(number, length, file, life))
         life.hand_over(self._broker, now=now)
         self._changes = self._broker.save_changes()
+        self.look_after_files()
         needed = {segment.number for segment in (*self._older, self._latest)}
         return [number for number in numbers if number not in needed]
 
@@ -140,6 +150,11 @@ class Ledger:
     def is_busy(self) -> bool:
         """Whether there is something to write although nothing has changed."""
         return self._begin_next or bool(self._clearing or self._dead)
+
+    @property
+    def length(self) -> int:
+        """Bytes of the latest file."""
+        return self._latest.length
 
     @property
     def has_older_files(self) -> bool:

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     )
 
 
+_EPOCHS = 1 << 12
+"""More than there can be seeks between two writes."""
+
+
 class _Progress:
     """What a subscription, or a snapshot, has settled."""
 
@@ -44,9 +48,14 @@ class _Progress:
 
 
 class Life:
-    """An earlier life of a broker, in the making: changes go in, resources come out."""
+    """An earlier life of a broker, in the making: changes go in, resources come out.
 
-    def __init__(self) -> None:
+    Args:
+        ended: Whether it was ended. Of one that was killed it is not known when subscriptions were
+            last used, so that a start counts as use.
+    """
+
+    def __init__(self, *, ended: bool) -> None:
         self.segments: dict[int, int] = {}
         """The other files that hold messages, with how much of them counts."""
         self._serial = 0
@@ -56,6 +65,7 @@ class Life:
         self._snapshots: dict[int, SavedSnapshot] = {}
         self._schemas: dict[str, SavedSchema] = {}
         self._iam: Saved | None = None
+        self._ended = ended
         self._progress: dict[int, _Progress] = {}
         self._messages: dict[int, list[SavedMessages]] = {}
 
@@ -125,7 +135,7 @@ class Life:
         lows, topics = self._lows(), {}
         for serial, saved in self._topics.items():
             topic = topics[serial] = Topic(serial, saved.config, broker.journal, now=now)
-            topic.go_on(self._log(serial, lows.get(serial, 0)), first_id=saved.first_id, now=now)
+            topic.go_on(self._log(serial, lows.get(serial, 0)), ids_to=saved.ids_to, now=now)
         return topics
 
     def _log(self, topic: int, low: int) -> TopicLog:
@@ -164,16 +174,18 @@ class Life:
             topic = Topic(saved.topic, schema.Topic(), broker.journal, now=now)
         subscription = Subscription(saved.uid, saved.config, topic, broker.journal, now=now)
         progress = self._progress.get(saved.uid, _Progress())
+        active_at = progress.active_at if self._ended else now
         if saved.config.detached:
+            saved.config.detached = False  # so that it can be
             subscription.detach()
-            subscription.deliveries.leases.epoch = saved.epoch + 1
-            subscription.active_at = progress.active_at
+            subscription.deliveries.leases.epoch = _next_epoch(saved.epoch)
+            subscription.active_at = active_at
             return subscription
         subscription.go_on(
             self._position(progress, topic.log),
             acked_from=saved.acked_after - 1 if saved.acked_after else None,
-            epoch=saved.epoch,
-            active_at=progress.active_at,
+            epoch=_next_epoch(saved.epoch),
+            active_at=active_at,
         )
         return subscription
 
@@ -185,6 +197,11 @@ class Life:
     @staticmethod
     def _position(progress: _Progress, log: TopicLog) -> Position:
         return restored(progress.low, progress.blocks, first=log.first, end=log.next)
+
+
+def _next_epoch(epoch: int) -> int:
+    """One that is later than any that was begun since, and perhaps not saved."""
+    return (epoch // _EPOCHS + 1) * _EPOCHS
 
 
 def _policies(

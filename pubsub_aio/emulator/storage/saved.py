@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         """A topic, deleted or not, that something still needs."""
 
         serial: int
-        first_id: int
+        ids_to: int
         deleted: bool
         config: schema.Topic
         policy: schema.Policy
@@ -121,7 +121,7 @@ _PACKAGE = "pubsub_aio.storage"
 _MESSAGES: dict[str, list[tuple[str, int, Any]]] = {
     "SavedTopic": [
         ("serial", 1, _NUMBER),
-        ("first_id", 2, _NUMBER),
+        ("ids_to", 2, _NUMBER),
         ("deleted", 3, _FLAG),
         ("config", 4, ".google.pubsub.v1.Topic"),
         ("policy", 5, ".google.iam.v1.Policy"),

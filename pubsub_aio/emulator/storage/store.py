@@ -49,6 +49,7 @@ class Store:
         self._closing = asyncio.Event()
         self._waiting: list[asyncio.Future[None]] = []
         self._trouble = ""
+        self._writing = False
         self._look_at = 0.0
 
     # Life
@@ -73,7 +74,12 @@ class Store:
         directory = self._directory
         directory.open()
         try:
-            needless = self._ledger.read(directory.numbers(), directory.read, now=self._clock.now())
+            needless = self._ledger.read(
+                directory.numbers(),
+                directory.read,
+                now=self._clock.now(),
+                ended_at=directory.ended_at,
+            )
         except DamagedFileError as error:
             raise directory.damaged(directory.name(error.number), str(error)) from error
         if left_out := self._ledger.left_out:
@@ -99,13 +105,16 @@ class Store:
                 await task
                 self._ledger.note_all_activity()
                 await self._save()
+                if not self._trouble:
+                    await self._in_thread(self._directory.end, self._ledger.length)
         finally:
             await self._let_go()
         if self._trouble:
             raise DataDirectoryError(f"{self._trouble}: the latest changes are not saved")
 
     async def _let_go(self) -> None:
-        await self._in_thread(self._directory.close)
+        # Whoever is cancelled while it closes must not leave it locked.
+        await asyncio.shield(self._in_thread(self._directory.close))
         self._thread.shutdown(wait=False)
 
     async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
@@ -116,9 +125,7 @@ class Store:
     def check(self) -> None:
         """Refuse changes while they cannot be saved."""
         if self._trouble:
-            raise StatusError(
-                Code.UNAVAILABLE, f"{self._trouble}; until it can, nothing is changed"
-            )
+            raise StatusError(Code.UNAVAILABLE, f"{self._trouble}; try again when it can")
 
     def look(self) -> None:
         """Something may have changed."""
@@ -132,7 +139,7 @@ class Store:
             StatusError: It cannot be written.
         """
         self.check()
-        if self._ledger.is_behind and self._task:
+        if (self._ledger.is_behind or self._writing) and self._task:
             waiting = asyncio.get_running_loop().create_future()
             self._waiting.append(waiting)
             self._wanted.set()
@@ -144,7 +151,6 @@ class Store:
         while not self._closing.is_set():
             if not self._ledger.is_busy:
                 await self._wanted_or_time_to_look()
-            self._look_after_files()
             await self._save()
             if self._trouble:
                 with contextlib.suppress(TimeoutError):
@@ -179,9 +185,11 @@ class Store:
     async def _write_changes(self) -> None:
         batch, why = None, ""
         try:
+            self._look_after_files()
             batch = self._ledger.next_batch()
             if batch is None:
                 return
+            self._writing = True
             await self._in_thread(self._write, batch)
             self._ledger.written(batch)
         except OSError as error:
@@ -189,6 +197,8 @@ class Store:
         except Exception as bug:
             log.exception("saving failed")
             why = f"{self._directory.path} was not written to: a fault in the emulator, {bug!r}"
+        finally:
+            self._writing = False
         if why:
             self._ledger.failed(batch)
         if why and why != self._trouble:

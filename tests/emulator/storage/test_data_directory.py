@@ -191,14 +191,29 @@ def test_a_directory_without_its_log_is_damage(used: Path) -> None:
     for path in logs(used):
         path.unlink()
 
-    refused(used, naming="log-0000000001.bin is damaged: it is missing")
+    refused(used, naming="is damaged: it is missing")
+
+
+def test_a_directory_without_its_latest_file_is_damage(used: Path) -> None:
+    logs(used)[-1].unlink()
+
+    refused(used, naming="is damaged: it is missing")
+
+
+def test_a_bit_that_flipped_at_the_end_is_damage_if_it_was_ended(used: Path) -> None:
+    latest = logs(used)[-1]
+    data = bytearray(latest.read_bytes())
+    data[-1] ^= 1
+    latest.write_bytes(data)
+
+    refused(used, naming=f"{latest.name} is damaged: byte")
 
 
 def test_a_start_that_was_killed_before_it_began_a_log_is_no_damage(used: Path) -> None:
     for path in logs(used):
         path.unlink()
     mark = json.loads((used / MARK).read_text())
-    (used / MARK).write_text(json.dumps({**mark, "begun": False}))
+    (used / MARK).write_text(json.dumps({**mark, "latest": 0, "ended_at": None}))
     (used / "lost+found").mkdir()
 
     with EmulatorThread(data_dir=used) as emulator:
@@ -221,6 +236,8 @@ def test_a_file_under_the_name_of_another_is_damage(used: Path) -> None:
 def test_what_was_being_written_when_it_was_killed_is_no_damage(used: Path) -> None:
     latest = logs(used)[-1]
     latest.write_bytes(latest.read_bytes() + b"\xabPSL\x01\x02")
+    mark = json.loads((used / MARK).read_text())
+    (used / MARK).write_text(json.dumps({**mark, "ended_at": None}))
     latest.with_name("log-0000000099.bin.new").write_bytes(b"begun")
 
     with EmulatorThread(data_dir=used) as emulator:
