@@ -11,6 +11,7 @@ class Disk:
 
     def __init__(self) -> None:
         self.files: dict[int, bytes] = {}
+        self.ledger = Ledger(Broker())
 
     def save(self, ledger: Ledger, *, most: int = 1_000) -> None:
         """Write what has changed, and go on as long as there is more to do."""
@@ -31,4 +32,5 @@ class Disk:
         for needless in ledger.read(sorted(self.files), self.files.__getitem__, now=now):
             del self.files[needless]
         self.save(ledger)
+        self.ledger = ledger
         return ledger

@@ -244,6 +244,14 @@ def test_what_was_being_written_when_it_was_killed_is_no_damage(used: Path) -> N
         assert emulator.backlog(WORKER) == 60
 
 
+def test_nothing_can_be_created_before_the_start(tmp_path: Path) -> None:
+    emulator = Emulator(data_dir=tmp_path)
+    emulator.create_topic("orders")
+
+    with pytest.raises(RuntimeError, match="before the emulator starts"):
+        asyncio.run(emulator.__aenter__())
+
+
 def test_an_emulator_starts_once(tmp_path: Path) -> None:
     emulator = EmulatorThread(data_dir=tmp_path)
     with emulator:

@@ -42,10 +42,13 @@ class Emulator:
         self.call("Publisher/Publish", request)
 
     def pulled(self) -> list[bytes]:
+        return [received.message.data for received in self.received()]
+
+    def received(self) -> list[schema.ReceivedMessage]:
         request = schema.PullRequest(subscription=WORKER, max_messages=1_000)
         request.return_immediately = True
         response = schema.PullResponse.FromString(self.call("Subscriber/Pull", request))
-        return [received.message.data for received in response.received_messages]
+        return list(response.received_messages)
 
 
 @contextlib.contextmanager
@@ -64,6 +67,32 @@ def running(folder: Path) -> Iterator[Emulator]:
     finally:
         process.kill()
         process.communicate()
+
+
+def test_a_refusal_of_some_ids_waits_for_the_disk_as_an_answer_does(tmp_path: Path) -> None:
+    with running(tmp_path) as emulator:
+        emulator.call("Publisher/CreateTopic", schema.Topic(name=TOPIC))
+        exactly_once = schema.Subscription(
+            name=WORKER, topic=TOPIC, enable_exactly_once_delivery=True
+        )
+        emulator.call("Subscriber/CreateSubscription", exactly_once)
+        emulator.publish(b"one")
+        emulator.publish(b"two")
+        stale, good = emulator.received()
+        emulator.call(
+            "Subscriber/Acknowledge",
+            schema.AcknowledgeRequest(subscription=WORKER, ack_ids=[stale.ack_id]),
+        )
+        emulator.limit_files(1)
+        with pytest.raises(grpc.RpcError) as caught:
+            emulator.call(
+                "Subscriber/Acknowledge",
+                schema.AcknowledgeRequest(subscription=WORKER, ack_ids=[stale.ack_id, good.ack_id]),
+            )
+
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    with running(tmp_path) as emulator:
+        assert emulator.pulled() == [b"two"]
 
 
 def test_what_cannot_be_saved_is_refused_and_then_saved(tmp_path: Path) -> None:

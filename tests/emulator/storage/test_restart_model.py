@@ -24,28 +24,28 @@ class BrokerThatRestarts(BrokerAgainstModel):
     def keep(self, full: int) -> None:
         self.full = full
         self.disk = Disk()
-        self.ledger = self.disk.read(self.broker, now=self.now, full=full)
+        self.disk.read(self.broker, now=self.now, full=full)
 
     @rule(look=st.booleans(), most=st.integers(1, 5))
     def save(self, look: bool, most: int) -> None:
         """Write what has changed, and sometimes begin to clear files."""
         if look:
-            self.ledger.look_after_files()
-        self.disk.save(self.ledger, most=most)
+            self.disk.ledger.look_after_files()
+        self.disk.save(self.disk.ledger, most=most)
 
     @rule(torn=st.integers(0, 60), fails=seldom, look=st.booleans(), most=st.integers(1, 3))
     def restart(self, torn: int, fails: bool, look: bool, most: int) -> None:
         """Save what has changed, and be killed in the middle of a further write."""
         if look:
-            self.ledger.look_after_files()
-        if fails and (batch := self.ledger.next_batch()):
-            self.ledger.failed(batch)  # none of it was written
-        self.disk.save(self.ledger, most=most)
+            self.disk.ledger.look_after_files()
+        if fails and (batch := self.disk.ledger.next_batch()):
+            self.disk.ledger.failed(batch)  # none of it was written
+        self.disk.save(self.disk.ledger, most=most)
         last = max(self.disk.files)
         if torn:
             self.disk.files[last] += os.urandom(torn) if fails else bytes(torn)
         self.broker = Broker(instance=0)
-        self.ledger = self.disk.read(self.broker, now=self.now, full=self.full)
+        self.disk.read(self.broker, now=self.now, full=self.full)
         for model in self.subscriptions.values():
             model.streams.clear()
             for copy in model.copies:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Protocol
 
 import pytest
-from google.api_core.exceptions import InvalidArgument, NotFound
+from google.api_core.exceptions import FailedPrecondition, InvalidArgument, NotFound
 from google.iam.v1.iam_policy_pb2 import GetIamPolicyRequest, SetIamPolicyRequest
 from google.pubsub_v1 import (
     CreateSnapshotRequest,
@@ -23,7 +25,10 @@ from google.pubsub_v1 import (
     SchemaServiceClient,
     StreamingPullResponse,
     Subscription,
+    Topic,
+    UpdateSnapshotRequest,
     UpdateSubscriptionRequest,
+    UpdateTopicRequest,
 )
 from google.pubsub_v1.services.schema_service.transports import SchemaServiceGrpcTransport
 
@@ -33,19 +38,25 @@ from tests.emulator.conformance.servers import Server, texts
 from tests.emulator.conformance.streams import Stream
 from tests.emulator.push_endpoint import Endpoint
 
-Start = Callable[[], contextlib.AbstractContextManager[Server]]
+
+class Start(Protocol):
+    def __call__(self, *, killed: bool = ...) -> contextlib.AbstractContextManager[Server]: ...
+
 
 DAY = 86_400.0
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Start:
-    """Starts an emulator with the test's own directory, at the time at which the last one ended."""
+    """Starts an emulator with the test's own directory, at the time at which the last one ended.
+
+    If it is killed, its directory is left as it was in its last moment.
+    """
     project = ""
     now = START
 
     @contextlib.contextmanager
-    def start() -> Iterator[Server]:
+    def start(*, killed: bool = False) -> Iterator[Server]:
         nonlocal project, now
         clock = VirtualClock(now)
         with EmulatorThread(clock=clock, data_dir=tmp_path / "data") as emulator:
@@ -56,6 +67,11 @@ def start(tmp_path: Path) -> Start:
             finally:
                 server.close()
                 now = clock.now()
+                if killed:
+                    shutil.copytree(tmp_path / "data", tmp_path / "as it was")
+        if killed:
+            shutil.rmtree(tmp_path / "data")
+            (tmp_path / "as it was").rename(tmp_path / "data")
 
     return start
 
@@ -108,18 +124,97 @@ def test_unacked_messages_survive_as_they_were(start: Start) -> None:
         assert server.pull_now(subscription) == []
 
 
-def test_ids_are_not_given_twice(start: Start) -> None:
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("subscribed", [False, True])
+def test_ids_are_not_given_twice_though_no_time_passes(
+    start: Start, subscribed: bool, killed: bool
+) -> None:
     ids: list[str] = []
     for life in range(4):
-        with start() as server:
+        with start(killed=killed) as server:
             topic = server.topic_name("orders")
             if not life:
-                server.create_subscription(server.create_topic(name=topic))
+                server.create_topic(name=topic)
+                if subscribed:
+                    server.create_subscription(topic)
             ids += server.publish(topic, "a", "b")
-            server.let_time_pass(1)
 
     assert len(set(ids)) == 8
     assert sorted(ids, key=int) == ids
+
+
+def test_a_dead_letter_is_not_where_it_was(start: Start) -> None:
+    with start(killed=True) as server:
+        letters, kept = server.create_pair()
+        topic, subscription = server.create_pair(
+            dead_letter_policy={"dead_letter_topic": letters, "max_delivery_attempts": 5}
+        )
+        server.publish(topic, "poison")
+        for _ in range(5):
+            server.nack(subscription, *server.receive(subscription, 1))
+        assert texts(server.receive(kept, 1)) == ["poison"]
+        server.create_topic()  # and what was before it is on disk, too
+
+    with start() as server:
+        assert server.pull_now(subscription) == []
+        assert texts(server.receive(kept, 1)) == ["poison"]
+
+
+def test_what_was_in_use_when_it_was_killed_does_not_expire(start: Start) -> None:
+    with start(killed=True) as server:
+        policy = {"ttl": timedelta(days=1)}
+        _, subscription = server.create_pair(expiration_policy=policy)
+        for _ in range(3):
+            server.let_time_pass(DAY / 2)
+            server.pull_now(subscription)
+
+    with start() as server:
+        assert server.get_subscription(subscription)
+        server.let_time_pass(DAY * 1.1)
+        with server.refuses(NotFound):
+            server.get_subscription(subscription)
+
+
+def test_a_topics_retention_is_shown_on_its_subscriptions(start: Start) -> None:
+    with start(killed=True) as server:
+        topic, subscription = server.create_pair()
+        kept = Topic(name=topic, message_retention_duration=timedelta(days=1))
+        request = UpdateTopicRequest(
+            topic=kept, update_mask={"paths": ["message_retention_duration"]}
+        )
+        server.call(server.publisher.update_topic, request)
+        before = server.get_subscription(subscription)
+
+    with start() as server:
+        assert server.get_subscription(subscription) == before
+        assert server.get_topic(topic) == server.call(server.publisher.update_topic, request)
+
+
+def test_snapshots_are_as_they_were_updated(start: Start) -> None:
+    with start(killed=True) as server:
+        _, subscription = server.create_pair()
+        request = CreateSnapshotRequest(name=server.snapshot_name(), subscription=subscription)
+        snapshot = server.call(server.subscriber.create_snapshot, request)
+        snapshot.labels = {"team": "shop"}
+        update = UpdateSnapshotRequest(snapshot=snapshot, update_mask={"paths": ["labels"]})
+        server.call(server.subscriber.update_snapshot, update)
+
+    with start() as server:
+        found = GetSnapshotRequest(snapshot=snapshot.name)
+        assert server.call(server.subscriber.get_snapshot, found) == snapshot
+
+
+def test_what_is_granted_on_projects_survives(tmp_path: Path) -> None:
+    role, ann = "projects/p/roles/clerk", "user:ann@example.com"
+    with EmulatorThread(data_dir=tmp_path) as emulator:
+        emulator.iam.define_role(role, ["pubsub.topics.publish"])
+        emulator.iam.grant(role, ann, on="projects/p")
+        emulator.iam.grant(role, "user:bob@example.com", on="projects/p")
+        emulator.iam.revoke(role, "user:bob@example.com", on="projects/p")
+
+    with EmulatorThread(data_dir=tmp_path) as emulator:
+        assert not emulator.iam.grant(role, ann, on="projects/p")
+        assert emulator.iam.grant(role, "user:bob@example.com", on="projects/p")
 
 
 def test_an_ack_id_of_an_earlier_life_is_an_old_one(start: Start) -> None:
@@ -184,6 +279,10 @@ def test_a_detached_subscription_stays_detached(start: Start) -> None:
         with start() as server:
             assert server.get_subscription(subscription).detached
             server.publish(topic, "tea")
+            with server.refuses(FailedPrecondition, naming="detached"):
+                server.pull(subscription)
+            with server.refuses(FailedPrecondition, naming="detached"):
+                server.seek(subscription, time="2000-01-01T00:00:00Z")
 
 
 def test_a_push_subscription_goes_on_pushing(start: Start) -> None:
