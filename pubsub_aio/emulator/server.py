@@ -137,14 +137,15 @@ class Emulator(Contents):
     # Life
 
     async def __aenter__(self) -> Self:
-        await self._open_store()
+        self._transforms.open()
         try:
+            await self._open_store()
             if self._seed is not None:
                 self.seeded = self.load_seed(self._seed, project=self._project_given)
                 self.project = self.seeded.project
             self.faults.attach(await self._open())
         except BaseException:
-            await self._close_store()
+            await self._let_go()
             raise
         self._started = True
         self._set_timer()
@@ -171,9 +172,15 @@ class Emulator(Contents):
             self._set_timer()
             try:
                 await self._close()
-                self._transforms.close()
             finally:
-                await self._close_store()
+                await self._let_go()
+
+    async def _let_go(self) -> None:
+        """End what runs for this life but for its clients."""
+        try:
+            self._transforms.close()
+        finally:
+            await self._close_store()
 
     async def _open_store(self) -> None:
         """Go on where the data directory ends, if there is one."""
