@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING
 
 import grpc.aio
 import pytest
-from google.api_core.exceptions import FailedPrecondition, GoogleAPICallError, NotFound
+from google.api_core.exceptions import (
+    FailedPrecondition,
+    GoogleAPICallError,
+    NotFound,
+    ServiceUnavailable,
+)
 from google.pubsub_v1 import (
     PublisherAsyncClient,
     PublishRequest,
@@ -204,6 +209,19 @@ async def test_nothing_is_sent_of_a_subscription_that_ends_while_a_script_runs(
 
     with pytest.raises(error):
         await receiving
+
+
+async def test_nothing_is_sent_on_a_stream_that_ended_while_a_script_ran(
+    emulator: Emulator, subscriber: SubscriberAsyncClient
+) -> None:
+    stream = await opened(subscriber, subscribe(emulator, SLOW))
+    emulator.publish("orders", b"a")
+    await in_script(emulator)
+    assert emulator.faults.cut_streams("worker") == 1
+
+    with pytest.raises(ServiceUnavailable, match="cut by a test"):
+        await anext(aiter(stream))
+    assert emulator.messages("orders")[0].deliveries == []
 
 
 # Pushes

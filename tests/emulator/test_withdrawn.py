@@ -70,6 +70,7 @@ def test_a_key_of_which_the_last_is_withdrawn_goes_on_with_it() -> None:
     assert take(broker, subscription, now=1.0) == {}  # another has messages of the key
     assert list(take(broker, subscription, consumer, now=1.0).values()) == [("c", 1)]
     broker.withdraw(subscription, [second], now=1.0)
+    assert subscription.deliveries.outstanding == 1
     again = take(broker, subscription, consumer, now=1.0)
     assert list(again.values()) == [("b", 1), ("c", 2)]  # c was sent, and goes after b
 
