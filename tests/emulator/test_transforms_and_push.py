@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import grpc.aio
 import pytest
@@ -22,6 +22,7 @@ from google.pubsub_v1 import (
     PubsubMessage,
     PullRequest,
     PullResponse,
+    Schema,
     SchemaServiceAsyncClient,
     StreamingPullRequest,
     StreamingPullResponse,
@@ -160,10 +161,9 @@ async def opened(
         yield request
         await asyncio.Event().wait()
 
-    stream: grpc.aio.StreamStreamCall[StreamingPullRequest, StreamingPullResponse]
     stream = await subscriber.streaming_pull(requests=requests(), timeout=60)
     assert not (await anext(aiter(stream))).received_messages
-    return stream
+    return cast("grpc.aio.StreamStreamCall[StreamingPullRequest, StreamingPullResponse]", stream)
 
 
 # A subscription that ends meanwhile
@@ -306,7 +306,7 @@ async def test_attributes_that_the_emulator_added_may_stay(
     parent = f"projects/{emulator.project}"
     definition = '{"type": "record", "name": "Shape", "fields": []}'
     made = await schemas.create_schema(
-        parent=parent, schema={"type_": "AVRO", "definition": definition}, schema_id="shape"
+        parent=parent, schema=Schema(type_="AVRO", definition=definition), schema_id="shape"
     )
     topic = emulator.create_topic(
         "orders", schema_settings={"schema": made.name, "encoding": "JSON"}
