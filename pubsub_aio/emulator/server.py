@@ -137,6 +137,8 @@ class Emulator(Contents):
     # Life
 
     async def __aenter__(self) -> Self:
+        if self._store:
+            raise RuntimeError("an emulator with a data_dir starts once: make another")
         self._transforms.open()
         try:
             await self._open_store()
@@ -186,8 +188,6 @@ class Emulator(Contents):
         """Go on where the data directory ends, if there is one."""
         if self._data_dir is None:
             return
-        if self._store:
-            raise RuntimeError("an emulator with a data_dir starts once: make another")
         # Only now: it takes its time to import.
         from pubsub_aio.emulator.storage.store import Store
 
