@@ -187,6 +187,20 @@ class Broker(Administration):
             subscription.deliveries.fail(issued, offsets, now=now)
             self._settle(subscription, now)
 
+    def withdraw(self, subscription: Subscription, ids: Sequence[str], *, now: float) -> None:
+        """What was taken is not sent: as if it had not been taken, but for its ack ids."""
+        if self.subscriptions.get(subscription.config.name) is subscription:
+            issued, offsets = ack_ids.decode(ids, subscription.uid)
+            subscription.deliveries.withdraw(issued, offsets)
+            self._settle(subscription, now)
+
+    def check_consumer(self, subscription: Subscription, consumer: Consumer) -> None:
+        """Refuse to send what was taken some time ago to somebody who may not have it any more."""
+        if isinstance(consumer, Stream) and consumer.ended:
+            raise consumer.ended
+        self._check_exists(subscription)
+        subscription.check_pullable()
+
     def _check_exists(self, subscription: Subscription) -> None:
         """A stream or a Pull may outlive its subscription for a moment."""
         if self.subscriptions.get(subscription.config.name) is not subscription:
@@ -253,6 +267,16 @@ class Broker(Administration):
             issued, offsets = ack_ids.decode([ack_id], subscription.uid)
             subscription.deliveries.modify(issued, offsets, 0.0, now=now)
             self._settle(subscription, now)
+
+    def leave_out_push(self, subscription: Subscription, ack_id: str, *, now: float) -> None:
+        """A transform made nothing of what was to be pushed; see `leave_out`."""
+        if subscription.pushing and subscription.pushing.drop(ack_id):
+            self.leave_out(subscription, ack_id, now=now)
+
+    def withdraw_push(self, subscription: Subscription, ack_id: str, *, now: float) -> None:
+        """What was to be pushed is not sent; see `withdraw`."""
+        if subscription.pushing and subscription.pushing.drop(ack_id):
+            self.withdraw(subscription, [ack_id], now=now)
 
     # Streams
 

@@ -144,7 +144,8 @@ class Deliveries:
                 delivery = ack_ids.delivery(self.leases.epoch, self.leases.reissue(offset))
                 ids = ack_ids.encode(self._source.uid, delivery, offset, offset + 1)
                 response.add([record], ids, attempt=0, held=False)
-                self._journal.delivered(self._source, offset, 1, delivery, response.now)
+                attempt = ack_ids.attempt(delivery)
+                self._journal.delivered(self._source, offset, 1, delivery, attempt, response.now)
             self._copies.popleft()  # if it waits to be delivered again, it comes twice anyway
         self._copies.extendleft(reversed(others))
 
@@ -211,12 +212,13 @@ class Deliveries:
         issue = self.leases.grant(fitting, response.consumer, now=response.now)
         delivery = ack_ids.delivery(self.leases.epoch, issue)
         ids = ack_ids.encode(self._source.uid, delivery, run.offset, run.offset + count)
-        response.add(taken, ids, attempt=issue if self.rules.max_attempts else 0)
+        attempt = issue - block.unsent.get(begin, 0) if block.unsent else issue
+        response.add(taken, ids, attempt=attempt if self.rules.max_attempts else 0)
         if self.duplicate_next:
             copies = min(count, self.duplicate_next)
             self.duplicate_next -= copies
             self._copies.extend(enumerate(taken[:copies], run.offset))
-        self._journal.delivered(self._source, run.offset, count, delivery, response.now)
+        self._journal.delivered(self._source, run.offset, count, delivery, attempt, response.now)
         return count
 
     # Settling
@@ -333,6 +335,19 @@ class Deliveries:
             pause = min(_FIRST_PAUSE * 2.0 ** min(attempts - 1, 60), _LONGEST_PAUSE)
             self._give_back(offsets[at], now=now, at_least=0.0 if self.rules.max_backoff else pause)
         self._journal.modified(self._source, issued, offsets, 0.0, failed, now)
+
+    def withdraw(self, issued: array[int], offsets: array[int]) -> None:
+        """Undo deliveries that were never sent: they do not count, and come again at once."""
+        good, _ = self.leases.match(issued, offsets, NO_REFUSALS)
+        for offset in sorted((offsets[at] for at in good), reverse=True):
+            if offset not in self._lanes:
+                self._returned.appendleft(offset)
+            elif self.leases.held(offset):  # it may have gone back with another of its key
+                for later in self._lanes.give_back(offset):
+                    if later != offset and self.leases.held(later):
+                        self.leases.release(later)
+            self.leases.withdraw(offset)
+        self._journal.withdrawn(self._source, issued, offsets)
 
     # Coming again
 

@@ -16,10 +16,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from pubsub_aio.emulator.javascript_child import DONE, LEFT_OUT, REPLY, REQUEST
-from pubsub_aio.emulator.transforms import Script, ScriptError
-
-CHILDREN = 2
-"""Processes at most: while one is busy with a slow script, others get on."""
+from pubsub_aio.emulator.transforms import AT_ONCE, Script, ScriptError
 
 MEMORY_BYTES = 256 * 1024 * 1024
 """What a script may use; a message of 10 MB in and out takes up to 190 MiB."""
@@ -49,7 +46,7 @@ class ScriptRunner:
         self._time_limit = time_limit
         self._children: list[_Child] = []
         self._free: queue.LifoQueue[_Child | None] = queue.LifoQueue()
-        for _ in range(CHILDREN):
+        for _ in range(AT_ONCE):
             self._free.put(None)
         self._closed = False
         self._lock = threading.Lock()

@@ -92,7 +92,14 @@ class _Delivered(NamedTuple):
     offset: int
     size: int
     delivery: int
+    attempt: int
     time: float
+
+
+class _Withdrawn(NamedTuple):
+    source: Source
+    issued: array[int]
+    offsets: array[int]
 
 
 class _Settled(NamedTuple):
@@ -104,13 +111,16 @@ class _Settled(NamedTuple):
     time: float
 
 
+_Event = _Delivered | _Withdrawn | _Settled
+
+
 class Journal:
     """The latest publishes, deliveries, acks and modacks."""
 
     def __init__(self, history: int = HISTORY) -> None:
         self._history = history
         self._published: deque[_Published] = deque()
-        self._events: deque[tuple[int, _Delivered | _Settled]] = deque()
+        self._events: deque[tuple[int, _Event]] = deque()
         self._kept = 0
         self._kept_bytes = 0
         self._kept_events = 0
@@ -138,10 +148,14 @@ class Journal:
             self._kept_bytes -= sum(map(len, dropped.messages))
 
     def delivered(
-        self, source: Source, offset: int, count: int, delivery: int, time: float
+        self, source: Source, offset: int, count: int, delivery: int, attempt: int, time: float
     ) -> None:
         """Note the delivery of messages side by side."""
-        self._note(count, _Delivered(source, offset, count, delivery, time))
+        self._note(count, _Delivered(source, offset, count, delivery, attempt, time))
+
+    def withdrawn(self, source: Source, issued: array[int], offsets: array[int]) -> None:
+        """Note that deliveries did not take place after all."""
+        self._note(len(offsets), _Withdrawn(source, issued, offsets))
 
     def acked(
         self,
@@ -166,7 +180,7 @@ class Journal:
         """Note modacks; `failed` are the positions of those without effect."""
         self._note(len(offsets), _Settled(source, issued, offsets, failed, seconds, time))
 
-    def _note(self, count: int, event: _Delivered | _Settled) -> None:
+    def _note(self, count: int, event: _Event) -> None:
         """Remember something that happened to so many messages."""
         if not self._history:
             return
@@ -189,6 +203,11 @@ class Journal:
                 for offset, delivery in _deliveries(event):
                     if message := found.get((topic, offset)):
                         message.deliveries.append(delivery)
+            elif isinstance(event, _Withdrawn):
+                for offset, ack_id in _named(event):
+                    if message := found.get((topic, offset)):
+                        kept = [each for each in message.deliveries if each.ack_id != ack_id]
+                        message.deliveries[:] = kept
             else:
                 for offset, settled in _settlements(event):
                     message = found.get((topic, offset))
@@ -213,21 +232,25 @@ def _describe(batch: _Published, number: int, record: bytes) -> PublishedMessage
 
 def _deliveries(event: _Delivered) -> Iterator[tuple[int, Delivery]]:
     name = event.source.subscription
-    attempt = ack_ids.attempt(event.delivery)
     ids = ack_ids.encode(event.source.uid, event.delivery, event.offset, event.offset + event.size)
     for offset, ack_id in enumerate(ids, event.offset):
-        yield offset, Delivery(name, ack_id.decode(), attempt, _instant(event.time))
+        yield offset, Delivery(name, ack_id.decode(), event.attempt, _instant(event.time))
 
 
 def _settlements(event: _Settled) -> Iterator[tuple[int, Ack | Modack]]:
     name = event.source.subscription
-    for at, (delivery, offset) in enumerate(zip(event.issued, event.offsets, strict=True)):
-        ack_id = f"{event.source.uid:016x}{delivery:016x}{offset:016x}"
+    for at, (offset, ack_id) in enumerate(_named(event)):
         effective = at not in event.failed
         if event.seconds is None:
             yield offset, Ack(name, ack_id, effective, _instant(event.time))
         else:
             yield offset, Modack(name, ack_id, event.seconds, effective, _instant(event.time))
+
+
+def _named(event: _Settled | _Withdrawn) -> Iterator[tuple[int, str]]:
+    """The offset and ack id of each delivery."""
+    for delivery, offset in zip(event.issued, event.offsets, strict=True):
+        yield offset, f"{event.source.uid:016x}{delivery:016x}{offset:016x}"
 
 
 def _instant(time: float) -> datetime:

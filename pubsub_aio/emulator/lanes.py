@@ -89,15 +89,19 @@ class Lanes:
         self._close_if_empty(lane)
         return settled
 
-    def give_back(self, offset: int, *, not_before: float) -> list[int]:
-        """What must be delivered again when this message was not acked: it and all after it."""
+    def give_back(self, offset: int, *, not_before: float | None = None) -> list[int]:
+        """What must be delivered again when this message was not acked: it and all after it.
+
+        Their key waits until `not_before`; if none is given, no longer than it does anyway.
+        """
         lane = self._of[offset]
         at = lane.held.index(offset)
         back = lane.held[at:]
         del lane.held[at:]
         lane.early.difference_update(back)
         lane.waiting.extendleft(reversed(back))
-        lane.not_before = not_before
+        if not_before is not None:
+            lane.not_before = not_before
         self._waiting[lane.key] = lane
         return back
 

@@ -64,7 +64,8 @@ class Leases:
 
     def attempts(self, offset: int) -> int:
         """How often an unsettled message was delivered."""
-        return self._progress.blocks[offset >> SHIFT].issues[offset & MASK]
+        block, index = self._progress.blocks[offset >> SHIFT], offset & MASK
+        return block.issues[index] - block.unsent.get(index, 0)
 
     def reissue(self, offset: int) -> int:
         """Count one more delivery of a settled message, which is not leased; returns which."""
@@ -77,9 +78,9 @@ class Leases:
     # Granting and ending
 
     def grant(self, run: Run, consumer: Consumer, *, now: float) -> int:
-        """Lease a run; returns how often it was delivered, this time included.
+        """Lease a run; returns how often it was leased, this time included.
 
-        Only a run of one may have been delivered before.
+        Only a run of one may have been leased before.
         """
         block, number, begin, end = run
         if end - begin == 1:
@@ -103,6 +104,12 @@ class Leases:
         """End a lease."""
         number, index = offset >> SHIFT, offset & MASK
         self.release_run(Run(self._progress.blocks[number], number, index, index + 1))
+
+    def withdraw(self, offset: int) -> None:
+        """End a lease of what was not sent: that was no delivery, though its id stays used."""
+        unsent, index = self._progress.blocks[offset >> SHIFT].unsent, offset & MASK
+        unsent[index] = unsent.get(index, 0) + 1
+        self.release(offset)
 
     def release_run(self, run: Run) -> None:
         """End the leases of a run that one consumer holds."""

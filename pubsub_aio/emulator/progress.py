@@ -20,12 +20,13 @@ WHOLE = -1
 class Block:
     """The state of a chunk's messages; dropped when all of them are settled."""
 
-    __slots__ = ("check_at", "ends", "holders", "issues", "left", "settled")
+    __slots__ = ("check_at", "ends", "holders", "issues", "left", "settled", "unsent")
 
     def __init__(self, settled: bytearray) -> None:
         self.settled = settled
         self.left = settled.count(0)
-        self.issues = array("I", bytes(4 * SPAN))  # how often each was delivered
+        self.issues = array("I", bytes(4 * SPAN))  # how often each was leased
+        self.unsent: dict[int, int] = {}  # of those, how often it was not sent, unless never
         self.ends = _NEVER[:]  # when its lease ends; never, if it is not leased
         self.holders = array("I", bytes(4 * SPAN))  # the number of the consumer that has it
         self.check_at = math.inf  # when its leases are looked at next

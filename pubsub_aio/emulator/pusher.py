@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 try:
@@ -16,9 +17,11 @@ except ImportError as error:
 
 from pubsub_aio.emulator.push_request import request_for
 from pubsub_aio.emulator.pushing import acks
-from pubsub_aio.emulator.transforms import ScriptError
+from pubsub_aio.emulator.transforms import AT_ONCE, ScriptError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pubsub_aio._wire import schema
     from pubsub_aio.emulator.pushing import Pushing
     from pubsub_aio.emulator.service import Service
@@ -41,16 +44,16 @@ class Pusher:
         self._pushing = pushing
         self._tokens = tokens
         self._requests: dict[str, asyncio.Task[None]] = {}  # by ack id
+        self._scripts = 0  # messages that wait for a script, or for its end
 
     async def run(self) -> None:
         """Push until the subscription is pulled, detached or deleted."""
-        broker, subscription = self._service.broker, self._subscription
+        subscription = self._subscription
         with self._service.waiter(subscription) as waiter:
             async with _session() as session, asyncio.TaskGroup() as tasks:
                 while subscription.pushes or self._pushing.under_way:
                     self._let_go()
-                    received, more = broker.push(subscription, now=self._service.clock.now())
-                    self._service.wake()
+                    received, more = self._next()
                     if received:
                         self._begin(tasks, session, received)
                     if received or more:
@@ -58,6 +61,17 @@ class Pusher:
                     else:
                         await waiter.wait()
                 self._let_go()
+
+    def _next(self) -> tuple[schema.ReceivedMessage | None, bool]:
+        """What to push next, and whether there is more to look at already.
+
+        None where scripts are busy: its lease would run while it waits for them.
+        """
+        if self._scripts >= AT_ONCE:
+            return None, False
+        found = self._service.broker.push(self._subscription, now=self._service.clock.now())
+        self._service.wake()
+        return found
 
     def _begin(
         self,
@@ -76,31 +90,65 @@ class Pusher:
                 request.cancel()
 
     async def _push(self, session: aiohttp.ClientSession, received: schema.ReceivedMessage) -> None:
-        subscription = self._subscription
-        endpoint = subscription.config.push_config.push_endpoint
-        acked = False
+        """Push a message, as the transforms make it."""
+        broker, subscription = self._service.broker, self._subscription
+        settle: Callable[..., None] = partial(broker.settle_push, acked=False)
         try:
-            if await self._service.transform(subscription, received.message):
-                status = await self._post(session, endpoint, received)
-                acked = acks(status)
-                log.info("push to %s: HTTP %s", endpoint, status)
+            if not await self._transformed(received):
+                settle = broker.leave_out_push
+            elif not subscription.pushes:  # any more: a script takes its time
+                settle = broker.withdraw_push
             else:
-                acked = True
+                # Settings are replaced, never changed: these belong together.
+                acked = await self._acked(session, subscription.config, received)
+                settle = partial(broker.settle_push, acked=acked)
         except ScriptError as error:
-            log.warning("push to %s: %s", endpoint, error)
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            log.info("push to %s: %r", endpoint, error)
+            name, message_id = subscription.config.name, received.message.message_id
+            log.warning("%s: message %s: %s", name, message_id, error)
         except Exception:
-            log.exception("push to %s failed", endpoint)
-        now = self._service.clock.now()
-        self._service.broker.settle_push(subscription, received.ack_id, acked=acked, now=now)
+            log.exception("push for %s failed", subscription.config.name)
+        settle(subscription, received.ack_id, now=self._service.clock.now())
         self._service.wake()
 
+    async def _transformed(self, received: schema.ReceivedMessage) -> bool:
+        """Transform a message; false if it is left out."""
+        transform = self._service.transforms.of(self._subscription.config)
+        if transform is None:
+            return True
+        self._scripts += 1
+        self._service.working += 1
+        try:
+            return await transform(received.message) is not None
+        finally:
+            self._scripts -= 1
+            self._service.working -= 1
+            self._service.broker.changed[self._subscription] = None  # another may begin
+            self._service.wake()
+
+    async def _acked(
+        self,
+        session: aiohttp.ClientSession,
+        config: schema.Subscription,
+        received: schema.ReceivedMessage,
+    ) -> bool:
+        """Send a message as these settings say; whether the response acknowledges it."""
+        endpoint = config.push_config.push_endpoint
+        try:
+            status = await self._post(session, config, received)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            log.info("push to %s: %r", endpoint, error)
+            return False
+        log.info("push to %s: HTTP %s", endpoint, status)
+        return acks(status)
+
     async def _post(
-        self, session: aiohttp.ClientSession, endpoint: str, received: schema.ReceivedMessage
+        self,
+        session: aiohttp.ClientSession,
+        config: schema.Subscription,
+        received: schema.ReceivedMessage,
     ) -> int:
         """Make the request; returns the status of its response."""
-        config = self._subscription.config
+        endpoint = config.push_config.push_endpoint
         headers, body = request_for(config, received)
         if config.push_config.HasField("oidc_token"):
             email = config.push_config.oidc_token.service_account_email

@@ -79,6 +79,10 @@ class Pushing:
             self._backoff = 0.0
         return True
 
+    def drop(self, ack_id: str) -> bool:
+        """Forget a push that was not sent, and so says nothing of the endpoint; see `finish`."""
+        return self._under_way.pop(ack_id, None) is not None
+
     def abandon(self) -> None:
         """Nothing that is under way counts any more."""
         self._under_way.clear()

@@ -70,14 +70,16 @@ def check_messages(request: schema.PublishRequest, positions: Iterable[int]) -> 
             raise invalid(f"messages[{index}].{error[0]}", error[1])
 
 
-def fault_of(message: schema.PubsubMessage) -> tuple[str, str] | None:
+def fault_of(
+    message: schema.PubsubMessage, *, most_attributes: int = MAX_ATTRIBUTES
+) -> tuple[str, str] | None:
     """The field of a message that breaks a limit, and how."""
     if not message.data and not message.attributes:
         return "data", "a message must have data or at least one attribute"
     if len(message.data) > MAX_DATA_BYTES:
         return "data", f"{len(message.data)} bytes is more than {MAX_DATA_BYTES}"
-    if len(message.attributes) > MAX_ATTRIBUTES:
-        return "attributes", f"{len(message.attributes)} is more than {MAX_ATTRIBUTES}"
+    if len(message.attributes) > most_attributes:
+        return "attributes", f"{len(message.attributes)} is more than {most_attributes}"
     if len(message.ordering_key.encode()) > MAX_ORDERING_KEY_BYTES:
         return "ordering_key", f"longer than {MAX_ORDERING_KEY_BYTES} bytes"
     for key, value in message.attributes.items():

@@ -141,15 +141,20 @@ class Emulator(Contents):
     # Life
 
     async def __aenter__(self) -> Self:
+        if self._store:
+            raise RuntimeError("an emulator with a data_dir starts once: make another")
+        if self._data_dir and self._broker.serial:
+            raise RuntimeError("with a data_dir, nothing can be created before the emulator starts")
         self.faults.end(None)
-        await self._open_store()
+        self._transforms.open()
         try:
+            await self._open_store()
             if self._seed is not None:
                 self.seeded = self.load_seed(self._seed, project=self._project_given)
                 self.project = self.seeded.project
             self.faults.attach(await self._open())
         except BaseException:
-            await self._close_store()
+            await self._let_go()
             raise
         self._started = True
         self._set_timer()
@@ -177,18 +182,20 @@ class Emulator(Contents):
             self._set_timer()
             try:
                 await self._close()
-                self._transforms.close()
             finally:
-                await self._close_store()
+                await self._let_go()
+
+    async def _let_go(self) -> None:
+        """End what runs for this life but for its clients."""
+        try:
+            self._transforms.close()
+        finally:
+            await self._close_store()
 
     async def _open_store(self) -> None:
         """Go on where the data directory ends, if there is one."""
         if self._data_dir is None:
             return
-        if self._store:
-            raise RuntimeError("an emulator with a data_dir starts once: make another")
-        if self._broker.serial:
-            raise RuntimeError("with a data_dir, nothing can be created before the emulator starts")
         # Only now: it takes its time to import.
         from pubsub_aio.emulator.storage.store import Store
 

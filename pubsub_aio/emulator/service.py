@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 from google.protobuf.message import DecodeError, Message
 
@@ -91,12 +93,14 @@ class Service(Waking):
         self.enforce_iam = enforce_iam
         self.limits = limits
         self.working = 0
-        """Calls that are being answered, but for those that wait."""
+        """Calls that are being answered, but for those that wait, and scripts of pushes."""
         self.store: _Store | None = None
         """What keeps what changes, if anything does."""
         self._faults = faults
         if enforce_iam:
             self.on_policies_changed = self.access.recheck
+        self._turns: WeakKeyDictionary[Topic, asyncio.Lock] = WeakKeyDictionary()
+        """Whose turn it is to publish messages with ordering keys, where transforms come first."""
 
     @cached_property
     def access(self) -> Access:
@@ -203,11 +207,16 @@ class Service(Waking):
         bodies = records.bodies_of(data)
         records.check_messages(request, records.doubtful(data, bodies))
         if topic.config.message_transforms:
-            return await self._publish_transformed(topic, bodies)
+            keyed = any(message.ordering_key for message in request.messages)
+            async with self._turn(topic) if keyed else contextlib.nullcontext():
+                return await self._publish_transformed(topic, bodies)
         bodies = taken_in(topic, bodies)
         first_id = self.broker.publish(request.topic, bodies, now=self.clock.now())
         self.wake_later()
         return records.publish_response(first_id, len(bodies))
+
+    def _turn(self, topic: Topic) -> asyncio.Lock:
+        return self._turns.setdefault(topic, asyncio.Lock())
 
     async def _publish_transformed(self, topic: Topic, bodies: list[bytes]) -> bytes:
         """The same where transforms come first: one that fails refuses all messages."""
@@ -219,15 +228,6 @@ class Service(Waking):
         first_id = self.broker.publish_some(name, kept, now=self.clock.now())
         self.wake_later()
         return records.publish_response(first_id, len(kept))
-
-    async def transform(self, subscription: Subscription, message: schema.PubsubMessage) -> bool:
-        """Transform a message that is about to be delivered; false if it is left out.
-
-        Raises:
-            ScriptError: A transform failed.
-        """
-        transform = self.transforms.of(subscription.config)
-        return transform is None or await transform(message) is not None
 
     async def take(
         self,

@@ -129,8 +129,13 @@ class StreamSession:
                 await self._write(self._replies.popleft())
                 self._room.set()
                 continue
-            payload, more = await self._take(stream)
-            self._service.wake()
+            try:
+                payload, more = await self._take(stream)
+            except StatusError as error:  # while a transform ran
+                stream.ended = stream.ended or error
+                continue
+            finally:
+                self._service.wake()
             if payload:
                 await self._write(payload + _properties(stream))
             elif more:

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pubsub_aio._wire import schema
 from pubsub_aio.emulator.response import MAX_BYTES, Consumer
-from pubsub_aio.emulator.status import StatusError
-from pubsub_aio.emulator.transforms import ScriptError
+from pubsub_aio.emulator.transforms import STRETCH, ScriptError, Transform
 
 if TYPE_CHECKING:
     from pubsub_aio.emulator.broker import Broker
     from pubsub_aio.emulator.subscriptions import Subscription
 
-Transform = Callable[[schema.PubsubMessage], Awaitable[schema.PubsubMessage | None]]
-"""What becomes of a message: another, or none to leave it out; ScriptError if it fails."""
-
 log = logging.getLogger("pubsub_aio.emulator")
-
-_STRETCH = 0.02  # seconds after which what there is goes out
 
 
 class TransformedDelivery:
     """One subscription's way out: every message as its transforms make it.
 
     Messages are leased one by one, so that none waits here while its lease runs. One that is left
-    out is settled, and one whose transform fails is given back.
+    out is settled, one whose transform fails is given back, and what is not sent for any other
+    reason is withdrawn: that was no delivery.
     """
 
     def __init__(
@@ -50,9 +44,9 @@ class TransformedDelivery:
     ) -> tuple[bytes, bool]:
         """As the broker's `take`."""
         taken: list[schema.ReceivedMessage] = []
-        size, ends_at = 0, time.monotonic() + _STRETCH
+        size, ends_at = 0, time.monotonic() + STRETCH
         try:
-            while len(taken) < limit and time.monotonic() < ends_at and self._exists:
+            while len(taken) < limit and time.monotonic() < ends_at:
                 payload, more = self._broker.take(
                     self._subscription,
                     consumer,
@@ -64,24 +58,20 @@ class TransformedDelivery:
                 if not payload:
                     return _response(taken), more
                 received = schema.PullResponse.FromString(payload).received_messages[0]
-                taken.append(received)  # already, so that it is given back if we are cancelled
-                if not await self._transformed(received):
+                taken.append(received)  # already, so that it is withdrawn if we are cancelled
+                kept = await self._transformed(received)
+                self._broker.check_consumer(self._subscription, consumer)
+                if not kept:
                     taken.pop()
                 elif size and size + received.ByteSize() > space:
-                    self._give_back([taken.pop()])
+                    self._withdraw([taken.pop()])
                     break
                 else:
                     size += received.ByteSize()
         except BaseException:
-            self._give_back(taken)
+            self._withdraw(taken)
             raise
         return _response(taken), True
-
-    @property
-    def _exists(self) -> bool:
-        """It may be deleted while we wait; whoever asks for more is told so."""
-        name = self._subscription.config.name
-        return self._broker.subscriptions.get(name) is self._subscription
 
     async def _transformed(self, received: schema.ReceivedMessage) -> bool:
         """Transform a message; whether it is to be delivered."""
@@ -97,10 +87,9 @@ class TransformedDelivery:
             return False
         return True
 
-    def _give_back(self, taken: list[schema.ReceivedMessage]) -> None:
-        with contextlib.suppress(StatusError):  # the subscription may have been deleted
-            ids = [received.ack_id for received in taken]
-            self._broker.modify_ack_deadline(self._subscription, ids, 0, now=self._now())
+    def _withdraw(self, taken: list[schema.ReceivedMessage]) -> None:
+        ids = [received.ack_id for received in taken]
+        self._broker.withdraw(self._subscription, ids, now=self._now())
 
 
 def _response(taken: list[schema.ReceivedMessage]) -> bytes:

@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from pubsub_aio.emulator.status import invalid
+from pubsub_aio.emulator.status import Code, StatusError, invalid
 from pubsub_aio.emulator.transforms import (
+    AT_ONCE,
+    STRETCH,
     Run,
     Script,
     ScriptError,
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
     from pubsub_aio._wire import schema
     from pubsub_aio.emulator.javascript import ScriptRunner
-    from pubsub_aio.emulator.transformed_delivery import Transform
+    from pubsub_aio.emulator.transforms import Transform
 
     Config = schema.Topic | schema.Subscription
     Kept = Sequence[bytes | None]
@@ -44,7 +46,6 @@ TIME_LIMIT = 0.5
 """Seconds that a script may take for one message, as the service has it."""
 
 _NOT_APPLIED = {"ai_inference", "compression"}
-_STRETCH = 0.02  # seconds after which a thread is free for others
 
 
 class Transforms:
@@ -61,6 +62,20 @@ class Transforms:
         self._runner: ScriptRunner | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._warned: set[str] = set()
+        self._closed = False
+
+    def open(self) -> None:
+        """Let scripts run; they may from the beginning, until `close`."""
+        self._closed = False
+
+    def close(self) -> None:
+        """End every script that runs, and let none run until `open`."""
+        self._closed = True
+        runner, threads, self._runner, self._threads = self._runner, self._threads, None, None
+        if runner:
+            runner.close()
+        if threads:
+            threads.shutdown(cancel_futures=True)
 
     # Settings
 
@@ -84,16 +99,22 @@ class Transforms:
         return self._running() if "javascript_udf" in kinds else None
 
     def _running(self) -> ScriptRunner | None:
-        """What runs scripts; none, with a warning, if no engine is installed."""
+        """What runs scripts; none, with a warning, if no engine is installed.
+
+        Raises:
+            StatusError: None may run now.
+        """
         if self._runner or "engine" in self._warned:
             return self._runner
+        if self._closed:
+            raise StatusError(Code.UNAVAILABLE, "the emulator has stopped: no script can run")
         from concurrent.futures import ThreadPoolExecutor
 
         from pubsub_aio.emulator import javascript
 
         if engine := javascript.engine_path():
             self._runner = javascript.ScriptRunner(engine, time_limit=self._time_limit)
-            self._threads = ThreadPoolExecutor(javascript.CHILDREN, "pubsub-emulator-transforms")
+            self._threads = ThreadPoolExecutor(AT_ONCE, "pubsub-emulator-transforms")
         else:
             self._warned.add("engine")
             log.warning(
@@ -104,13 +125,6 @@ class Transforms:
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-
-    def close(self) -> None:
-        """End every script that runs, and let none run any more."""
-        if self._runner:
-            self._runner.close()
-        if self._threads:
-            self._threads.shutdown(cancel_futures=True)
 
     # Messages
 
@@ -133,7 +147,7 @@ class Transforms:
         done: list[bytes | None] = []
         while len(done) < len(bodies):
             rest = range(len(done), len(bodies))
-            stretch = partial(_transform, bodies, rest, scripts, runner.run, seconds=_STRETCH)
+            stretch = partial(_transform, bodies, rest, scripts, runner.run, seconds=STRETCH)
             done += await self._in_thread(stretch)
         return done
 

@@ -6,7 +6,7 @@ Pure: whoever calls `transformed` passes in what runs a script.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from pubsub_aio._wire import schema
@@ -15,6 +15,12 @@ from pubsub_aio.emulator.status import StatusError, invalid
 
 MAX_TRANSFORMS = 5
 MAX_CODE_BYTES = 20 * 1024
+
+AT_ONCE = 2
+"""Scripts that run at the same time at most: while one is slow, others get on."""
+
+STRETCH = 0.02
+"""Seconds of transforming after which others have their turn, and what there is goes out."""
 
 _FUNCTION_NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]{0,254}")
 _ENDPOINT = re.compile(
@@ -36,6 +42,9 @@ class Script:
 
 Run = Callable[[Script, str], str | None]
 """Runs a script on a text, and returns its result: a text, or none if it leaves the message out."""
+
+Transform = Callable[[schema.PubsubMessage], Awaitable[schema.PubsubMessage | None]]
+"""What becomes of a message: another, or none to leave it out; ScriptError if it fails."""
 
 
 # What is accepted
@@ -106,11 +115,13 @@ def transformed(
 ) -> schema.PubsubMessage | None:
     """What scripts, one after another, make of a message; none if one of them leaves it out.
 
-    The message that is passed in is changed.
+    The message that is passed in is changed. It may have more attributes than a publisher may
+    give, for the emulator adds some.
 
     Raises:
         ScriptError: One of them failed, or made what the service does not take.
     """
+    most_attributes = max(records.MAX_ATTRIBUTES, len(message.attributes))
     for script in scripts:
         try:
             result = run(script, _text_of(message))
@@ -119,7 +130,7 @@ def transformed(
             _take_over(message, result)
         except ScriptError as error:
             raise ScriptError(f"the transform {script.function_name} failed: {error}") from None
-    if fault := records.fault_of(message):
+    if fault := records.fault_of(message, most_attributes=most_attributes):
         raise ScriptError(f"what the transforms made has a wrong {fault[0]}: {fault[1]}")
     return message
 

@@ -1,11 +1,16 @@
 """What a response holds when every message of it is transformed first."""
 
 import asyncio
+from collections.abc import Callable
+
+import pytest
 
 from pubsub_aio._wire import schema
 from pubsub_aio.emulator.broker import Broker
+from pubsub_aio.emulator.status import Code, StatusError
 from pubsub_aio.emulator.subscriptions import Subscription
-from pubsub_aio.emulator.transformed_delivery import Transform, TransformedDelivery
+from pubsub_aio.emulator.transformed_delivery import TransformedDelivery
+from pubsub_aio.emulator.transforms import Transform
 
 TOPIC = "projects/project/topics/topic"
 NAME = "projects/project/subscriptions/subscription"
@@ -55,9 +60,11 @@ async def test_what_has_grown_too_large_comes_with_the_next_response() -> None:
     broker, subscription = stocked(b"a", b"b", b"c")
     responses = [await take(broker, subscription, grown) for _ in range(4)]
 
-    received = [[each.message.data[:1] for each in response] for response in responses]
-    assert received[3] == []
-    assert sorted(received[:3]) == [[b"a"], [b"b"], [b"c"]]
+    received = [
+        [(each.message.data[:1], each.delivery_attempt) for each in response]
+        for response in responses
+    ]
+    assert received == [[(b"a", 1)], [(b"b", 1)], [(b"c", 1)], []]
 
 
 async def test_a_cancelled_response_gives_back_what_it_had_taken() -> None:
@@ -78,15 +85,31 @@ async def test_a_cancelled_response_gives_back_what_it_had_taken() -> None:
 
     assert subscription.deliveries.outstanding == 0
     again = await take(broker, subscription, same)
-    assert sorted(received.message.data for received in again) == [b"a", b"b"]
+    assert [(received.message.data, received.delivery_attempt) for received in again] == [
+        (b"a", 1),
+        (b"b", 1),
+    ]
 
 
-async def test_a_subscription_deleted_meanwhile_is_left_alone() -> None:
-    broker, subscription = stocked(b"a")
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        (Broker.delete_subscription, Code.NOT_FOUND),
+        (Broker.detach_subscription, Code.FAILED_PRECONDITION),
+    ],
+    ids=["deleted", "detached"],
+)
+async def test_a_subscription_that_ended_meanwhile_gives_nothing_out(
+    end: Callable[..., None], code: Code, kept: bool
+) -> None:
+    broker, subscription = stocked(b"a", b"b")
 
-    async def deleting(message: schema.PubsubMessage) -> None:
-        del message
-        broker.delete_subscription(NAME, now=1.0)
+    async def ending(message: schema.PubsubMessage) -> schema.PubsubMessage | None:
+        if message.data == b"b":
+            end(broker, NAME, now=1.0)
+        return message if kept else None
 
-    assert await take(broker, subscription, deleting) == []
-    assert NAME not in broker.subscriptions
+    with pytest.raises(StatusError) as caught:
+        await take(broker, subscription, ending)
+    assert caught.value.code is code
