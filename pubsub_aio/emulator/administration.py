@@ -298,6 +298,7 @@ class Administration(Catalogue):
         """Cut a subscription off its topic; its messages are dropped and its streams end."""
         subscription = self.subscription(name)
         subscription.detach()
+        self._mark_traffic(subscription)
         self._disconnect(subscription, detached(name), now)
 
     def _disconnect(self, subscription: Subscription, error: StatusError, now: float) -> None:

@@ -178,6 +178,8 @@ class Life:
         if saved.config.detached:
             saved.config.detached = False  # so that it can be
             subscription.detach()
+            # Where it ended: of its topic nothing may be left to tell it.
+            subscription.log.skip(max(0, progress.low - subscription.log.next))
             subscription.deliveries.leases.epoch = _next_epoch(saved.epoch)
             subscription.active_at = active_at
             return subscription

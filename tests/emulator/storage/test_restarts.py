@@ -68,12 +68,23 @@ def start(tmp_path: Path) -> Start:
                 server.close()
                 now = clock.now()
                 if killed:
-                    shutil.copytree(tmp_path / "data", tmp_path / "as it was")
+                    copy(tmp_path / "data", tmp_path / "as it was")
         if killed:
             shutil.rmtree(tmp_path / "data")
             (tmp_path / "as it was").rename(tmp_path / "data")
 
     return start
+
+
+def copy(data: Path, target: Path) -> None:
+    """Copy a directory that is in use, in a moment in which nothing happens there."""
+    while True:
+        before = {path.name: path.stat().st_size for path in data.iterdir()}
+        with contextlib.suppress(shutil.Error):
+            shutil.copytree(data, target)
+            if {path.name: path.stat().st_size for path in data.iterdir()} == before:
+                return
+        shutil.rmtree(target)
 
 
 def confirmation(stream: Stream) -> StreamingPullResponse.AcknowledgeConfirmation:
