@@ -54,7 +54,8 @@ class Response:
         self.consumer = consumer
         self.now = now
         self.count = 0
-        self.room = min(limit, MAX_MESSAGES, consumer.max_messages - consumer.held_messages)
+        room = min(limit, MAX_MESSAGES, consumer.max_messages - consumer.held_messages)
+        self.room = max(0, room)  # who took over from another may hold more than it may
         if consumer.held_bytes >= consumer.max_bytes:
             self.room = 0
         self._space = min(space, MAX_BYTES) - beside

@@ -55,6 +55,25 @@ def test_a_detached_subscription_counts_nothing_that_is_published_later() -> Non
     broker.poll(1_000.0 + 8 * DAY)
 
 
+def test_a_stream_that_took_over_more_than_it_may_hold_gets_nothing_more() -> None:
+    broker, subscription = broker_with()
+    publish(broker, *"abcdefghij")
+    held = []
+    for max_messages in (4, 2):
+        stream = broker.open_stream(
+            NAME,
+            client_id="x",
+            ack_deadline=60,
+            max_messages=max_messages,
+            max_bytes=0,
+            now=1_000.0,
+        )
+        broker.take(subscription, stream, limit=1_000, now=1_000.0)
+        held.append(stream.held_messages)
+
+    assert held == [4, 4]
+
+
 def test_a_subscription_can_be_detached_twice() -> None:
     broker, subscription = broker_with()
     publish(broker, "a")
