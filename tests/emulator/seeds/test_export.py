@@ -15,7 +15,7 @@ from pubsub_aio.emulator.handlers import HANDLERS
 from pubsub_aio.emulator.seeds.reading import read_seed
 from pubsub_aio.emulator.seeds.survey import Survey
 from pubsub_aio.emulator.seeds.writing import as_text
-from pubsub_aio.errors import SeedError, ServiceError, UnavailableError
+from pubsub_aio.errors import ServiceError, UnavailableError
 
 DAY = 86_400
 
@@ -208,17 +208,11 @@ def test_every_kind_of_setting_is_exported_as_it_was(tmp_path: Path, text: str) 
     path = tmp_path / "pubsub.yaml"
     path.write_text(textwrap.dedent(text))
     with EmulatorThread() as emulator:
-        try:
-            emulator.load_seed(path)
-        except SeedError as error:
-            if "not supported by this emulator yet" in str(error):
-                pytest.skip("not supported by the emulator yet")
-            raise
+        emulator.load_seed(path)
         assert body(exported(emulator)) == textwrap.dedent(text)
         assert emulator.load_seed(path).changed == ()
 
 
-@pytest.mark.skipif("CreateSchema" not in HANDLERS, reason="the emulator has no schemas yet")
 def test_schemas_are_exported_with_their_revisions(tmp_path: Path) -> None:
     text = """\
         project: shop

@@ -283,3 +283,17 @@ def test_an_emulator_whose_seed_has_a_mistake_does_not_start(tmp_path: Path) -> 
     with pytest.raises(SeedError), emulator:
         pass
     assert re.search(r":0$", emulator.address)
+
+
+def test_a_script_that_does_not_define_its_function_is_a_mistake(tmp_path: Path) -> None:
+    text = """\
+        topics:
+          one:
+            message_transforms:
+              - javascript_udf: {function_name: f, code: "x("}
+    """
+    (mistake,) = told(tmp_path, text)
+
+    assert mistake.startswith("4:")
+    assert "topics.one.message_transforms[0].javascript_udf.code: " in mistake
+    assert "must define the function f" in mistake

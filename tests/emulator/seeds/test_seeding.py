@@ -16,10 +16,6 @@ from pubsub_aio.emulator import EmulatorThread, Seeded, VirtualClock
 from pubsub_aio.emulator.handlers import HANDLERS
 from pubsub_aio.errors import SeedError
 
-needs_schemas = pytest.mark.skipif(
-    "CreateSchema" not in HANDLERS, reason="the emulator has no schemas yet"
-)
-
 SHOP = """\
 project: shop
 topics:
@@ -278,7 +274,6 @@ def test_bindings_are_set_in_either_form(path: Path) -> None:
     assert again.unchanged == (ORDERS, WORKER)
 
 
-@needs_schemas
 def test_a_revision_that_is_refused_where_it_goes_is_a_mistake(path: Path) -> None:
     write(path, f"schemas: {{order: {{type: AVRO, definition: '{RECORD}'}}}}\ntopics: [orders]")
     with EmulatorThread(seed=path, project="shop") as emulator:
@@ -303,7 +298,6 @@ def test_a_revision_that_is_refused_where_it_goes_is_a_mistake(path: Path) -> No
     ]
 
 
-@needs_schemas
 @pytest.mark.parametrize("number", range(3))
 def test_the_files_of_the_guide_are_taken(path: Path, number: int) -> None:
     guide = Path(__file__).parents[3] / "docs" / "how-to" / "seed-the-emulator.md"
@@ -412,7 +406,6 @@ RECORD = '{"type": "record", "name": "Order", "fields": [{"name": "dish", "type"
 WIDER = RECORD.replace("}]}", '}, {"name": "table", "type": "int", "default": 0}]}')
 
 
-@needs_schemas
 def test_a_schema_and_its_topic_are_created_whatever_their_order(path: Path) -> None:
     (path.parent / "order.avsc").write_text(RECORD)
     write(
@@ -439,7 +432,6 @@ def test_a_schema_and_its_topic_are_created_whatever_their_order(path: Path) -> 
         assert emulator.load_seed(path).changed == ()
 
 
-@needs_schemas
 def test_a_schema_has_the_revisions_that_are_listed(path: Path) -> None:
     write(
         path,
@@ -458,7 +450,6 @@ def test_a_schema_has_the_revisions_that_are_listed(path: Path) -> None:
         assert revisions(emulator) == [RECORD, WIDER]
 
 
-@needs_schemas
 def test_a_definition_that_is_refused_is_a_mistake_and_its_topic_is_not(path: Path) -> None:
     write(
         path,
