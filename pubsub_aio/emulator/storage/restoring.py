@@ -180,6 +180,7 @@ class Life:
             subscription.detach()
             # Where it ended: of its topic nothing may be left to tell it.
             subscription.log.skip(max(0, progress.low - subscription.log.next))
+            subscription.deliveries.settle_before(subscription.log.next)
             subscription.deliveries.leases.epoch = _next_epoch(saved.epoch)
             subscription.active_at = active_at
             return subscription
