@@ -60,8 +60,9 @@ def running(folder: Path) -> Iterator[Emulator]:
     )
     try:
         assert process.stderr is not None
-        process.stderr.readline()
-        address = process.stderr.readline().partition("=")[2].strip()
+        address = next(
+            line.partition("=")[2].strip() for line in process.stderr if line.startswith("export")
+        )
         with grpc.insecure_channel(address) as channel:
             yield Emulator(process, channel)
     finally:
