@@ -159,13 +159,14 @@ class Service(Waking):
     async def _answer_and_save(
         self, rpc: Rpc, data: bytes, patience: float, principal: str | None
     ) -> bytes:
-        if self.store is None or rpc.name in _CHANGE_NOTHING:
+        store = self.store  # it is let go of when the emulator stops, perhaps in between
+        if store is None or rpc.name in _CHANGE_NOTHING:
             return await self._answer(rpc, data, patience, principal)
-        self.store.check()
+        store.check()
         try:
             return await self._answer(rpc, data, patience, principal)
         finally:  # a refusal, too, may rest on what is not on disk yet
-            await self.store.saved()
+            await store.saved()
 
     async def _answer(self, rpc: Rpc, data: bytes, patience: float, principal: str | None) -> bytes:
         records.check_request_size(data)
